@@ -1,0 +1,20 @@
+"""Attention, verified: every step of attention computed, drawn and checked.
+
+Read the modules in this order:
+
+1. `axes`: the letters that name every axis, and the errors about them.
+2. `reference`: attention in float64 NumPy, slow and obvious.
+3. `masks`: who may attend to whom.
+4. `steps.scaled_dot_product`, `steps.multi_head`, `steps.fused_qkv`,
+   `steps.online_softmax`, `steps.flash_forward`: one module per chapter.
+5. `gpu`: where the CUDA kernels run.
+6. `verify`: the checks that the reader sees.
+7. `figures`: pictures drawn from the arrays of a run.
+
+Importing this package imports none of torch, numba and matplotlib.
+"""
+
+from attention_lab.axes import ShapeMismatch
+
+__all__ = ["ShapeMismatch"]
+__version__ = "0.1.0"

@@ -1,0 +1,172 @@
+"""What every launch shares: arrays in, arrays of the same kind out.
+
+The kernels read float32 or float64 arrays in C order and one kind of mask:
+numbers added to the scores. This module turns the caller's arrays into those
+and the result back into the caller's kind.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import float32, float64
+
+from attention_lab.contract import (
+    AttentionCall,
+    check_attention_call,
+    dtype_name,
+)
+from attention_lab.gpu import to_device
+
+#: The largest grid in its second and third direction, on every CUDA device.
+GRID_LIMIT_YZ = 65_535
+
+
+def cdiv(a: int, b: int) -> int:
+    """Divide and round up: how many blocks of `b` cover `a`.
+
+    Examples
+    --------
+    >>> cdiv(10, 4)
+    3
+    """
+    return -(-a // b)
+
+
+def check_grid(heads: int) -> int:
+    """Return B·H as a grid size, or say that CUDA cannot launch that many.
+
+    Raises
+    ------
+    ValueError
+        If B·H exceeds the grid's limit in its third direction.
+    """
+    if heads > GRID_LIMIT_YZ:
+        raise ValueError(
+            f"query: axes B·H = {heads} need as many blocks in z, but CUDA "
+            f"allows {GRID_LIMIT_YZ}; split the batch"
+        )
+    return heads
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The arrays of one attention call on the device, ready for a kernel.
+
+    `bias` has four axes that are 1 or full; without a mask it is a single 0
+    that no kernel reads, because `has_bias` is a compile-time constant.
+    """
+
+    call: AttentionCall
+    q: Any
+    k: Any
+    v: Any
+    bias: Any
+    has_bias: bool
+    is_causal: bool
+    real: Any
+    like: Any
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The NumPy dtype in which the kernel computes."""
+        return np.dtype(self.real.name)
+
+    def empty(self, *shape: int) -> Any:
+        """Allocate a device array in which nothing is written yet (NaN)."""
+        return to_device(blank(shape, self.real))
+
+    def zeros(self, *shape: int) -> Any:
+        """Give a result that no kernel has to compute, as the caller's kind."""
+        return same_kind(np.zeros(shape, self.dtype), self.like)
+
+    def minus_infinity(self, *shape: int) -> Any:
+        """Give the log-sum-exp of rows that see no key."""
+        return same_kind(np.full(shape, -np.inf, self.dtype), self.like)
+
+    def result(self, array: Any) -> Any:
+        """Bring a kernel's output back as the caller's kind and dtype."""
+        return same_kind(array.copy_to_host(), self.like)
+
+
+def read_operands(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Operands:
+    """Check the call and bring its arrays to the device.
+
+    Half precisions compute in float32. Arguments and errors:
+    `attention_lab.contract.check_attention_call`.
+    """
+    call = check_attention_call(
+        query, key, value, attn_mask, is_causal, scale, enable_gqa
+    )
+    real = kernel_dtype(query)
+    q, k, v = (to_device(to_real(x, real)) for x in (query, key, value))
+    return Operands(
+        call=call,
+        q=q,
+        k=k,
+        v=v,
+        bias=to_device(additive_mask(attn_mask, real)),
+        has_bias=attn_mask is not None,
+        is_causal=is_causal,
+        real=real,
+        like=query,
+    )
+
+
+def kernel_dtype(array: Any) -> Any:
+    """Return the numba type in which kernels compute on this array.
+
+    Raises
+    ------
+    ValueError
+        If the array is not floating.
+    """
+    name = dtype_name(array)
+    if "float" not in name:
+        raise ValueError(f"array has dtype {name}; kernels need floating ones")
+    return float64 if name == "float64" else float32
+
+
+def blank(shape: tuple[int, ...], real: Any) -> np.ndarray:
+    """Allocate a host array in which a missing store would show as NaN."""
+    return np.full(shape, np.nan, real.name)
+
+
+def to_real(array: Any, real: Any) -> np.ndarray:
+    """Bring any floating array to the host as the kernel's dtype, in C order.
+
+    Gradients are not tracked through a kernel: a tensor is detached.
+    """
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+        if dtype_name(array) == "bfloat16":
+            array = array.float()
+        array = array.numpy()
+    return np.ascontiguousarray(array, dtype=real.name)
+
+
+def additive_mask(attn_mask: Any, real: Any) -> np.ndarray:
+    """Turn a mask into numbers to add, with four axes of size 1 or full."""
+    if attn_mask is None:
+        return np.zeros((1, 1, 1, 1), real.name)
+    mask = to_real(attn_mask, real)
+    if dtype_name(attn_mask) == "bool":
+        mask = np.where(mask == 1, 0.0, -np.inf).astype(real.name)
+    return mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+
+
+def same_kind(array: np.ndarray, like: Any) -> Any:
+    """Return a host array as the library, device and dtype of `like`."""
+    if not hasattr(like, "detach"):
+        return array.astype(like.dtype)
+    import torch  # only a caller with a tensor gets here
+
+    return torch.from_numpy(array).to(device=like.device, dtype=like.dtype)

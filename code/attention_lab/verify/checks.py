@@ -1,0 +1,125 @@
+"""Two checks for a page: a guess about a shape, a comparison that raises."""
+
+from typing import Any
+
+import numpy as np
+
+from attention_lab.axes import ShapeMismatch, axis_letters
+from attention_lab.reference import to_float64
+
+
+class WrongValues(AssertionError):  # noqa: N818 - said to a learner
+    """Two arrays that should agree do not; names the largest difference."""
+
+
+def check_shape(
+    array: Any, guess: tuple[int, ...] | None, axes: str | None = None
+) -> None:
+    """Compare the reader's guess with an array's shape and print the answer.
+
+    Three answers: no guess yet; not yet, with the first axis that differs;
+    right. It never raises on a wrong guess, so that *Run all* goes on.
+
+    Parameters
+    ----------
+    array : the array that the guess is about.
+    guess : a tuple of sizes, or None.
+    axes : the letters of its axes, such as "BHLS", to name the one that
+        differs.
+
+    Raises
+    ------
+    ShapeMismatch
+        If `axes` has not one letter per axis of the array: a mistake of the
+        page, not of the reader.
+
+    Examples
+    --------
+    >>> scores_BHLS = np.zeros((2, 3, 5, 7))
+    >>> check_shape(scores_BHLS, (2, 3, 7, 5), "BHLS")
+    Not yet: axis L is 7 in your guess and 5 in the array.
+    >>> check_shape(scores_BHLS, (2, 3, 5, 7), "BHLS")
+    Right: (2, 3, 5, 7).
+    """
+    shape = tuple(array.shape)
+    if axes is not None and len(axes) != len(shape):
+        raise ShapeMismatch(
+            f"axes {axes!r} names {len(axes)} axes, but array has "
+            f"{len(shape)}: {shape}"
+        )
+    if guess is None:
+        print(f"No guess yet. The array has {len(shape)} axes: {shape}.")
+        return
+    if not isinstance(guess, tuple | list):
+        print(f"Write your guess as a tuple, such as (1, 1), not {guess!r}.")
+        return
+    if len(guess) != len(shape):
+        print(
+            f"Not yet: your guess has {len(guess)} axes, the array has "
+            f"{len(shape)}: {shape}."
+        )
+        return
+    for i, (guessed, size) in enumerate(zip(guess, shape, strict=True)):
+        if guessed != size:
+            axis = f"axis {axes[i]}" if axes else f"axis {i}"
+            print(
+                f"Not yet: {axis} is {guessed} in your guess and {size} in "
+                "the array."
+            )
+            return
+    print(f"Right: {shape}.")
+
+
+def check_same_as(
+    actual: Any, expected: Any, bound: float = 0.0, name: str = "result"
+) -> None:
+    """Raise unless two arrays agree to within `bound`, everywhere.
+
+    Parameters
+    ----------
+    actual, expected : NumPy arrays or torch tensors of the same shape.
+    bound : largest allowed difference, in the arrays' units; 0 means exactly.
+        Take it from `attention_lab.error_bound`, never from a run.
+    name : what the printed line calls `actual`; letters at its end, as in
+        "out_BHLD", name the axes.
+
+    Raises
+    ------
+    ShapeMismatch
+        If the shapes differ: nothing is broadcast.
+    WrongValues
+        If a difference exceeds the bound, or one side has NaN. Names the
+        element that differs most, by its axes.
+
+    Examples
+    --------
+    >>> check_same_as(np.ones(3), np.ones(3), name="weights")
+    weights ✓ largest difference 0 ≤ 0
+    """
+    a, b = to_float64(actual), to_float64(expected)
+    if a.shape != b.shape:
+        raise ShapeMismatch(
+            f"{name} has shape {a.shape}, but {b.shape} is expected"
+        )
+    # Equal infinities are equal; NaN is never equal to anything.
+    with np.errstate(invalid="ignore"):
+        difference = np.where(a == b, 0.0, np.abs(a - b))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    worst = float(difference.max()) if difference.size else 0.0
+    if not worst <= bound:
+        where = np.unravel_index(difference.argmax(), difference.shape)
+        raise WrongValues(
+            f"{name} differs at {_place(name, where)}: {a[where]:.6g}, but "
+            f"{b[where]:.6g} is expected; allowed is {bound:.3g}, and "
+            f"{int((difference > bound).sum())} of {difference.size} elements "
+            "differ by more"
+        )
+    print(f"{name} ✓ largest difference {worst:.2g} ≤ {bound:.2g}")
+
+
+def _place(name: str, where: tuple[int, ...]) -> str:
+    letters = axis_letters(name)
+    if len(letters) == len(where):
+        pairs = zip(letters, where, strict=True)
+        return ", ".join(f"{letter} = {i}" for letter, i in pairs) or "()"
+    return f"index {tuple(int(i) for i in where)}"

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import torch
+
+from attention_lab.error_bound import error_bound, ulp
+from attention_lab.examples import example_qkv
+from attention_lab.reference import attention_reference
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_ulp_is_numpys_spacing(dtype):
+    for magnitude in (1.0, 1.5, 3.0, 1000.0):
+        assert ulp(magnitude, dtype) == np.spacing(
+            np.dtype(dtype).type(magnitude)
+        )
+
+
+def test_ulp_of_bfloat16_is_torchs_eps():
+    assert ulp(1.0, "bfloat16") == torch.finfo(torch.bfloat16).eps
+
+
+@pytest.mark.parametrize("factor", [1, 100])
+def test_pytorchs_own_attention_is_within_the_bound(factor):
+    for seed in range(10):
+        q, k, v = example_qkv(L=17, S=33, seed=seed)
+        q = q * np.float32(factor)
+        theirs = torch.nn.functional.scaled_dot_product_attention(
+            *map(torch.tensor, (q, k, v))
+        )
+        error = np.abs(theirs.numpy() - attention_reference(q, k, v).out_BHLD)
+        assert error.max() <= error_bound(q, k, v)
+
+
+def test_the_bound_is_smaller_than_a_real_mistake():
+    q, k, v = example_qkv()
+    right = attention_reference(q, k, v).out_BHLD
+    # A scale of 1/√12 instead of 1/√11: the smallest mistake worth the name.
+    wrong = attention_reference(q, k, v, scale=12**-0.5).out_BHLD
+    assert np.abs(wrong - right).max() > 1000 * error_bound(q, k, v)
+
+
+def test_half_precisions_allow_one_more_rounding():
+    q, k, v = example_qkv()
+    half = [x.astype(np.float16) for x in (q, k, v)]
+    assert 1e-4 < error_bound(*half) < 1e-2
+    assert error_bound(q, k, v) < 1e-5
+    assert error_bound(*(x.astype(np.float64) for x in (q, k, v))) < 1e-14
+
+
+def test_masks_are_part_of_the_bound():
+    q, k, v = example_qkv()
+    keep = np.zeros((5, 7), bool)
+    assert error_bound(q, k, v, keep) < 1e-30  # every row is 0, exactly
+    assert error_bound(q, k, v, is_causal=True) < 1e-5
+    assert error_bound(q, k[:, :, :0], v[:, :, :0]) < 1e-30
+    assert error_bound(q[:, :, :0], k, v) == 0.0
