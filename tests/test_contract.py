@@ -22,7 +22,7 @@ MASK = {"attn_mask": np.ones((2, 3, 5, 7), bool)}
 
 # (query, key, value, options, error, message): one row per rule.
 REFUSED = {
-    "query rank": (Q[0], K, V, {}, ShapeMismatch, "query has 3 axes .* B H L D"),
+    "query rank": (Q[0], K, V, {}, ShapeMismatch, "query has 3 axes .* B H L"),
     "key rank": (Q, K[0], V, {}, ShapeMismatch, "key has 3 axes .* B H S D"),
     "batch of key": (
         Q, zeros(4, 3, 7, 11), V, {}, ShapeMismatch,
@@ -53,7 +53,8 @@ REFUSED = {
         "key: axis D has size 10, but query has D = 11",
     ),
     "no width": (
-        Q[..., :0], K[..., :0], V, {}, ShapeMismatch, "query: axis D has size 0",
+        Q[..., :0], K[..., :0], V, {}, ShapeMismatch,
+        "query: axis D has size 0",
     ),
     "integers": (
         Q.astype(int), K, V, {}, ValueError, "query has dtype int64",

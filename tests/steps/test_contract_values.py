@@ -3,6 +3,10 @@
 import numpy as np
 import pytest
 import torch
+
+from attention_lab.error_bound import error_bound
+from attention_lab.examples import example_qkv
+from attention_lab.reference import attention_reference
 from cases import (
     IMPLEMENTATIONS,
     LARGE_SIZE,
@@ -10,10 +14,6 @@ from cases import (
     as_input,
     random_mask,
 )
-
-from attention_lab.error_bound import error_bound
-from attention_lab.examples import example_qkv
-from attention_lab.reference import attention_reference
 
 
 def assert_right(name, q, k, v, **options):

@@ -27,6 +27,7 @@ from attention_lab.steps.launch import cdiv, check_grid, read_operands
 from attention_lab.steps.online_softmax import (
     expand_mask,
     finish,
+    finite,
     start,
     store_row,
     update,
@@ -44,7 +45,10 @@ MAX_SHARED_BYTES = 48 * 1024  # static shared memory of one block
 
 
 class FlashResult(NamedTuple):
-    """Output (B, H, L, D_v) and log-sum-exp of the scores (B, H, L)."""
+    """Output (B, H, L, D_v) and log-sum-exp of the scores (B, H, L).
+
+    For half-precision input the log-sum-exp is float32.
+    """
 
     out_BHLD: Float[Tensor, "B H L D_v"]
     lse_BHL: Float[Tensor, "B H L"]
@@ -327,7 +331,7 @@ def flash_forward_cuda(
         ops.dtype.type(call.scale),
         call.group,
     )
-    return FlashResult(ops.result(out_BHLD), ops.result(lse_BHL))
+    return FlashResult(ops.result(out_BHLD), ops.log_result(lse_BHL))
 
 
 def check_tile_budget(

@@ -82,11 +82,20 @@ class Operands:
 
     def minus_infinity(self, *shape: int) -> Any:
         """Give the log-sum-exp of rows that see no key."""
-        return same_kind(np.full(shape, -np.inf, self.dtype), self.like)
+        lse = np.full(shape, -np.inf, self.dtype)
+        return same_kind(lse, self.like, keep_dtype=True)
 
     def result(self, array: Any) -> Any:
         """Bring a kernel's output back as the caller's kind and dtype."""
         return same_kind(array.copy_to_host(), self.like)
+
+    def log_result(self, array: Any) -> Any:
+        """Bring a log-sum-exp back as the caller's kind.
+
+        It keeps the dtype of the computation: a sum of scores that float32
+        holds can exceed what float16 does.
+        """
+        return same_kind(array.copy_to_host(), self.like, keep_dtype=True)
 
 
 def read_operands(
@@ -163,10 +172,11 @@ def additive_mask(attn_mask: Any, real: Any) -> np.ndarray:
     return mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
 
 
-def same_kind(array: np.ndarray, like: Any) -> Any:
+def same_kind(array: np.ndarray, like: Any, keep_dtype: bool = False) -> Any:
     """Return a host array as the library, device and dtype of `like`."""
     if not hasattr(like, "detach"):
-        return array.astype(like.dtype)
+        return array if keep_dtype else array.astype(like.dtype)
     import torch  # only a caller with a tensor gets here
 
-    return torch.from_numpy(array).to(device=like.device, dtype=like.dtype)
+    tensor = torch.from_numpy(array).to(like.device)
+    return tensor if keep_dtype else tensor.to(like.dtype)

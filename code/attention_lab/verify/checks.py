@@ -90,12 +90,16 @@ def check_same_as(
     WrongValues
         If a difference exceeds the bound, or one side has NaN. Names the
         element that differs most, by its axes.
+    ValueError
+        If the bound is negative, infinite or NaN: such a check checks nothing.
 
     Examples
     --------
     >>> check_same_as(np.ones(3), np.ones(3), name="weights")
     weights ✓ largest difference 0 ≤ 0
     """
+    if not 0.0 <= bound < np.inf:
+        raise ValueError(f"bound must be finite and at least 0, not {bound}")
     a, b = to_float64(actual), to_float64(expected)
     if a.shape != b.shape:
         raise ShapeMismatch(

@@ -1,0 +1,74 @@
+# Every command of the project. CONTRIBUTING.md lists what stands behind each,
+# for readers without make.
+
+PYTHON ?= python3
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+PORT ?= 8000
+PYTEST_ARGS ?=
+
+BIN := .venv/bin
+READY := .venv/.ready
+TORCH := $(shell grep '^torch==' constraints.txt)
+CHECKED := code tests tools book
+SOURCES := $(shell find code -type f \( -name '*.py' -o -name '*.js' \) | sort)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup test lint format notebooks book serve check hooks clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## make .venv with everything in it (once; again when a version changes)
+
+# torch comes first and from its own index: there it is the CPU build, ten times
+# smaller than the default one. Its dependencies follow, pinned, with the rest.
+$(READY): pyproject.toml requirements.txt constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --no-deps --retries 0 --timeout 20 --index-url $(TORCH_INDEX) "$(TORCH)" \
+	  || $(BIN)/python -m pip install --quiet "$(TORCH)" -c constraints.txt
+	$(BIN)/python -m pip install --quiet -r requirements.txt -c constraints.txt
+	@touch $@
+
+test: $(READY)  ## run all tests, every chapter's cells included
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(READY)  ## check style, spelling, and that the notebooks are up to date
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/codespell $(CHECKED) *.md .github _config.yml _toc.yml Makefile
+	$(BIN)/python tools/notebooks.py --check
+
+format: $(READY)  ## repair the style of code, tests, tools and chapter cells
+	$(BIN)/ruff check --fix --exit-zero --quiet code tests tools book/_ext
+	$(BIN)/ruff format code tests tools book/_ext
+	$(BIN)/python tools/format_chapters.py
+	$(BIN)/python tools/notebooks.py
+
+notebooks: $(READY)  ## write book/*.ipynb from book/*.md
+	$(BIN)/python tools/notebooks.py
+
+# Three traps: the cache of executed pages does not notice changes under code/,
+# so it goes when they change; an unchanged page would not repeat its warnings,
+# hence --all; and pages that no longer exist would stay.
+book: notebooks  ## build the site into _build/html and check it
+	@mkdir -p _build
+	@cat $(SOURCES) constraints.txt | cksum > _build/code.now
+	@cmp -s _build/code.now _build/code.cached || rm -rf _build/.jupyter_cache
+	@mv _build/code.now _build/code.cached
+	@rm -rf _build/html
+	$(BIN)/jupyter-book build . --all -W -n --keep-going
+	$(BIN)/python tools/check_site.py
+
+serve:  ## show the built site on this machine: make serve PORT=8000
+	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
+
+check: lint test book  ## all that has to be green; exactly what CI runs
+
+hooks: $(READY)  ## run the cheap checks before each commit
+	$(BIN)/pre-commit install
+
+clean:  ## remove what was built, and the environment
+	rm -rf _build .venv .pytest_cache .ruff_cache code/*.egg-info
+	find code tests tools book -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,91 @@
+import numpy as np
+import pytest
+import torch
+
+from attention_lab.axes import ShapeMismatch
+from attention_lab.verify import check_same_as, check_shape
+from attention_lab.verify.checks import WrongValues
+
+SCORES = np.zeros((2, 3, 5, 7))
+
+
+@pytest.mark.parametrize(
+    ("guess", "answer"),
+    [
+        (None, "No guess yet. The array has 4 axes: (2, 3, 5, 7)."),
+        (
+            (2, 3, 7, 5),
+            "Not yet: axis L is 7 in your guess and 5 in the array.",
+        ),
+        ((2, 3, 5), "Not yet: your guess has 3 axes, the array has 4"),
+        ((2, 3, 5, 7), "Right: (2, 3, 5, 7)."),
+        ([2, 3, 5, 7], "Right: (2, 3, 5, 7)."),
+        (7, "Write your guess as a tuple, such as (1, 1), not 7."),
+    ],
+)
+def test_a_guess_gets_one_of_three_answers(capsys, guess, answer):
+    check_shape(SCORES, guess, "BHLS")
+    assert answer in capsys.readouterr().out
+
+
+def test_without_letters_the_axis_is_counted(capsys):
+    check_shape(torch.zeros(2, 5), (2, 4))
+    assert "axis 1 is 4 in your guess" in capsys.readouterr().out
+
+
+def test_a_page_that_names_too_few_axes_is_told():
+    with pytest.raises(ShapeMismatch, match="names 3 axes, but array has 4"):
+        check_shape(SCORES, None, "BHL")
+
+
+def test_equal_arrays_pass_and_say_how_equal(capsys):
+    check_same_as(torch.ones(3), np.ones(3), 1e-6, name="weights_S")
+    assert capsys.readouterr().out.startswith(
+        "weights_S ✓ largest difference 0"
+    )
+
+
+def test_the_worst_element_is_named_by_its_axes():
+    wrong = SCORES.copy()
+    wrong[1, 2, 4, 6] = 3.5
+    message = (
+        "scores_BHLS differs at B = 1, H = 2, L = 4, S = 6: 3.5, but 0 .* "
+        "1 of 210 elements"
+    )
+    with pytest.raises(WrongValues, match=message):
+        check_same_as(wrong, SCORES, 1e-6, name="scores_BHLS")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_never_pass(bad):
+    for pair in (([1.0, bad], [1.0, 2.0]), ([1.0, 2.0], [1.0, bad])):
+        with pytest.raises(WrongValues):
+            check_same_as(*map(np.array, pair), bound=1e30)
+
+
+def test_nan_is_not_even_equal_to_itself():
+    with pytest.raises(WrongValues):
+        check_same_as(np.array([np.nan]), np.array([np.nan]), bound=1e30)
+
+
+def test_equal_infinities_are_equal():
+    check_same_as(np.array([-np.inf]), np.array([-np.inf]))
+    with pytest.raises(WrongValues):
+        check_same_as(np.array([-np.inf]), np.array([np.inf]), bound=1e30)
+
+
+def test_nothing_is_broadcast():
+    with pytest.raises(
+        ShapeMismatch, match=r"\(1, 3\), but \(3,\) is expected"
+    ):
+        check_same_as(np.ones((1, 3)), np.ones(3))
+
+
+def test_empty_arrays_agree():
+    check_same_as(np.ones((0, 3)), np.ones((0, 3)))
+
+
+@pytest.mark.parametrize("bound", [np.inf, np.nan, -1.0])
+def test_a_bound_that_checks_nothing_is_refused(bound):
+    with pytest.raises(ValueError, match="bound must be finite"):
+        check_same_as(np.ones(3), np.zeros(3), bound)
