@@ -87,9 +87,12 @@ class Driver:
         count._obj.value = 1
         return 0
 load = ctypes.CDLL
-ctypes.CDLL = lambda name, *args, **options: (
-    Driver() if "cuda" in str(name) else load(name, *args, **options)
-)
+class Library(load):
+    def __new__(cls, name, *args, **options):
+        if "cuda" in str(name):
+            return Driver()
+        return load(name, *args, **options)
+ctypes.CDLL = Library
 """
     ran = run(broken + DOUBLE)
     if door.runs_on_gpu():

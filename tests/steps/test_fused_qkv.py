@@ -23,8 +23,8 @@ def coded_rows(layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_packed_channel_lands_where_its_layout_says(layout):
-    packed_BLF = torch.arange(F).expand(B, L, F)
-    qkv = step.split_qkv(packed_BLF, H, layout)
+    packed = torch.arange(F).expand(B, L, F)
+    qkv = step.split_qkv(packed, H, layout)
     assert qkv.shape == (3, B, H, L, D)
     for row, (p, h, d) in enumerate(coded_rows(layout)):
         assert (qkv[p, :, h, :, d] == row).all()
@@ -173,7 +173,7 @@ def test_a_fused_bias_is_packed_like_its_weight():
         (
             lambda: step.split_qkv(torch.zeros(L, F), H),
             ShapeMismatch,
-            "packed_BLF has 2 axes",
+            "packed has 2 axes",
         ),
         (
             lambda: step.convert_layout(

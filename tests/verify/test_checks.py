@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from attention_lab.axes import ShapeMismatch
-from attention_lab.verify import check_same_as, check_shape
+from attention_lab.verify import check_number, check_same_as, check_shape
 from attention_lab.verify.checks import WrongValues
 
 SCORES = np.zeros((2, 3, 5, 7))
@@ -36,6 +36,23 @@ def test_without_letters_the_axis_is_counted(capsys):
 def test_a_page_that_names_too_few_axes_is_told():
     with pytest.raises(ShapeMismatch, match="names 3 axes, but array has 4"):
         check_shape(SCORES, None, "BHL")
+
+
+@pytest.mark.parametrize(
+    ("guess", "answer"),
+    [
+        (None, "No guess yet. The sum is 36."),
+        (36, "Right. The sum is 36."),
+        (36.3, "Right. The sum is 36."),
+        (40, "Not yet: your guess 40 is too large. The sum is 36."),
+        (-1, "Not yet: your guess -1 is too small. The sum is 36."),
+        ("36", "Write your guess as one number, such as 1.5, not '36'."),
+        (float("nan"), "Not yet"),
+    ],
+)
+def test_a_guessed_number_gets_an_answer(capsys, guess, answer):
+    check_number(np.float32(36), guess, name="The sum")
+    assert answer in capsys.readouterr().out
 
 
 def test_equal_arrays_pass_and_say_how_equal(capsys):

@@ -48,20 +48,20 @@ THREADS_D, THREADS_L = 8, 4  # one block of a copy: 32 threads, one warp
 
 
 def split_qkv(
-    packed_BLF: Float[Tensor, "B L F"], num_heads: int, layout: str = "p h d"
+    packed: Float[Tensor, "B L P*E"], num_heads: int, layout: str = "p h d"
 ) -> Float[Tensor, "P B H L D"]:
     """Cut a fused projection's output into query, key and value heads.
 
     Parameters
     ----------
-    packed_BLF : F = P·E channels, packed in the order of `layout`.
+    packed : P·E channels per position, packed in the order of `layout`.
     num_heads : H.
     layout : "p h d", "h p d" or "h d p".
 
     Raises
     ------
     ShapeMismatch
-        If F is not 3 · H · D for a whole D; names both sizes.
+        If the last axis is not 3 · H · D for a whole D; names both sizes.
     ValueError
         If the layout has another name.
 
@@ -73,10 +73,10 @@ def split_qkv(
     >>> split_qkv(packed, num_heads=1, layout="h d p")[0].flatten().tolist()
     [0.0, 3.0]
     """
-    check_axes("packed_BLF", packed_BLF, ("B", "L", "P·E"))
-    _head_width(packed_BLF.shape[-1], num_heads, "packed_BLF")
+    check_axes("packed", packed, ("B", "L", "P·E"))
+    _head_width(packed.shape[-1], num_heads, "packed")
     return rearrange(
-        packed_BLF,
+        packed,
         f"b l ({check_layout(layout)}) -> p b h l d",
         p=P,
         h=num_heads,
@@ -84,13 +84,13 @@ def split_qkv(
 
 
 def convert_layout(
-    weight: Float[Tensor, "F ..."], num_heads: int, source: str, target: str
-) -> Float[Tensor, "F ..."]:
+    weight: Float[Tensor, "P*E ..."], num_heads: int, source: str, target: str
+) -> Float[Tensor, "P*E ..."]:
     """Reorder the rows of a fused weight or bias from one layout to another.
 
     Parameters
     ----------
-    weight : F = P·E rows; a weight (F, E) or a bias (F,).
+    weight : P·E rows; a weight (P·E, E) or a bias (P·E,).
 
     Raises
     ------
@@ -119,7 +119,7 @@ def fuse(
     v: Float[Tensor, "E ..."],
     num_heads: int,
     layout: str = "p h d",
-) -> Float[Tensor, "F ..."]:
+) -> Float[Tensor, "P*E ..."]:
     """Pack three weights (or biases) into one; undone by `unfuse`.
 
     Raises
@@ -138,7 +138,7 @@ def fuse(
 
 
 def unfuse(
-    weight: Float[Tensor, "F ..."], num_heads: int, layout: str = "p h d"
+    weight: Float[Tensor, "P*E ..."], num_heads: int, layout: str = "p h d"
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Unpack a fused weight (or bias) into those of q, k and v.
 
@@ -286,8 +286,8 @@ class FusedQKVAttention(nn.Module):
     ) -> Float[Tensor, "B L E"]:
         """Do the same with kernels after the projection; no gradients."""
         multi_head.check_tokens("x_BLE", x_BLE, self.embed_dim)
-        packed_BLF = self.qkv(x_BLE)
-        q, k, v = split_qkv_cuda(packed_BLF, self.num_heads, self.layout)
+        packed = self.qkv(x_BLE)
+        q, k, v = split_qkv_cuda(packed, self.num_heads, self.layout)
         out_BHLD = scaled_dot_product.attention_cuda(
             q, k, v, attn_mask, is_causal
         )
@@ -298,7 +298,7 @@ class FusedQKVAttention(nn.Module):
 
 
 @cuda.jit
-def split_qkv_kernel(qkv_PBHLD, packed_BLF, step_p, step_h, step_d):
+def split_qkv_kernel(qkv_PBHLD, packed, step_p, step_h, step_d):
     """One thread per channel of one head; it moves q, k and v of that channel.
 
     A layout is three steps: how far p, h and d move in the packed axis.
@@ -314,7 +314,7 @@ def split_qkv_kernel(qkv_PBHLD, packed_BLF, step_p, step_h, step_d):
 
         # 3. Store
         for p in range(P):
-            qkv_PBHLD[p, b, h, row, d] = packed_BLF[b, row, start + p * step_p]
+            qkv_PBHLD[p, b, h, row, d] = packed[b, row, start + p * step_p]
 
 
 # -- Launch ----------------------------------------------------------------
@@ -339,20 +339,20 @@ def layout_steps(
 
 
 def split_qkv_cuda(
-    packed_BLF: Float[Any, "B L F"], num_heads: int, layout: str = "p h d"
+    packed: Float[Any, "B L P*E"], num_heads: int, layout: str = "p h d"
 ) -> Float[Any, "P B H L D"]:
     """Split by copying: what `split_qkv` does with strides.
 
     NumPy array or torch tensor in, the same kind out. Errors as `split_qkv`.
     """
-    check_axes("packed_BLF", packed_BLF, ("B", "L", "P·E"))
-    B, L, rows = packed_BLF.shape
-    D = _head_width(rows, num_heads, "packed_BLF")
+    check_axes("packed", packed, ("B", "L", "P·E"))
+    B, L, rows = packed.shape
+    D = _head_width(rows, num_heads, "packed")
     steps = layout_steps(layout, num_heads, D)
     shape = (P, B, num_heads, L, D)
-    real = kernel_dtype(packed_BLF)
+    real = kernel_dtype(packed)
     if 0 in shape:
-        return same_kind(blank(shape, real), packed_BLF)
+        return same_kind(blank(shape, real), packed)
     grid = (
         cdiv(D, THREADS_D),
         cdiv(L, THREADS_L),
@@ -361,9 +361,9 @@ def split_qkv_cuda(
     out_device = to_device(blank(shape, real))
     split_qkv_kernel[grid, (THREADS_D, THREADS_L, 1)](
         out_device,
-        to_device(to_real(packed_BLF, real)),
+        to_device(to_real(packed, real)),
         steps["p"],
         steps["h"],
         steps["d"],
     )
-    return same_kind(out_device.copy_to_host(), packed_BLF)
+    return same_kind(out_device.copy_to_host(), packed)

@@ -1,5 +1,7 @@
-"""Two checks for a page: a guess about a shape, a comparison that raises."""
+"""The checks of a page: two for a guess, and a comparison that raises."""
 
+import math
+import numbers
 from typing import Any
 
 import numpy as np
@@ -68,6 +70,33 @@ def check_shape(
             )
             return
     print(f"Right: {shape}.")
+
+
+def check_number(
+    number: float, guess: float | None, name: str = "The number"
+) -> None:
+    """Compare the reader's guess with a number and print the answer.
+
+    A guess within 1 % counts as right: it is a guess, not a computation. It
+    never raises on a wrong guess, so that *Run all* goes on.
+
+    Examples
+    --------
+    >>> check_number(3.0, 4.0, name="The output")
+    Not yet: your guess 4 is too large. The output is 3.
+    >>> check_number(3.0, 3.0, name="The output")
+    Right. The output is 3.
+    """
+    answer = f"{name} is {number:.4g}."
+    if guess is None:
+        print(f"No guess yet. {answer}")
+    elif isinstance(guess, bool) or not isinstance(guess, numbers.Real):
+        print(f"Write your guess as one number, such as 1.5, not {guess!r}.")
+    elif math.isclose(guess, number, rel_tol=0.01, abs_tol=1e-12):
+        print(f"Right. {answer}")
+    else:
+        size = "large" if guess > number else "small"
+        print(f"Not yet: your guess {guess:.4g} is too {size}. {answer}")
 
 
 def check_same_as(

@@ -1,0 +1,41 @@
+"""Pictures drawn from the arrays of a run, each with a verdict that can fail.
+
+Every `draw_*` takes data first and returns a `Picture`: static SVG that needs
+no script, no style sheet and no network, in light and in dark, on a phone and
+in print. A figure reads arrays and traces; it never runs a step itself.
+
+Reading order: `picture` (what a figure is), `palette` and `marks` (what it is
+made of), then one module per figure. matplotlib is imported when the first
+picture is drawn.
+"""
+
+from attention_lab.figures.attention_map import draw_attention_map
+from attention_lab.figures.element_order import draw_element_order
+from attention_lab.figures.flash_frames import draw_flash_frames
+from attention_lab.figures.heatmap import draw_heatmap
+from attention_lab.figures.memory_strip import draw_memory_strip
+from attention_lab.figures.packing_map import draw_packing
+from attention_lab.figures.patches import draw_patches
+from attention_lab.figures.picture import Panel, Picture, Table, Verdict
+from attention_lab.figures.running_softmax import draw_running_softmax
+from attention_lab.figures.running_trace import trace_of_row
+from attention_lab.figures.shape_boxes import draw_shapes
+from attention_lab.figures.tile_board import draw_tiles
+
+__all__ = [
+    "Panel",
+    "Picture",
+    "Table",
+    "Verdict",
+    "draw_attention_map",
+    "draw_element_order",
+    "draw_flash_frames",
+    "draw_heatmap",
+    "draw_memory_strip",
+    "draw_packing",
+    "draw_patches",
+    "draw_running_softmax",
+    "draw_shapes",
+    "draw_tiles",
+    "trace_of_row",
+]
