@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -43,6 +46,16 @@ def test_every_letter_means_one_thing():
 )
 def test_letters_are_read_from_the_end_of_a_name(name, letters):
     assert axis_letters(name) == letters
+
+
+def test_the_page_of_the_axis_key_says_the_same():
+    page = Path(__file__).parents[1] / "book" / "axis_key.md"
+    rows = re.findall(
+        r"^\| ([A-Z]) \| ([^|]+?) \|[^|]*\|$",
+        page.read_text(encoding="utf-8"),
+        flags=re.MULTILINE,
+    )
+    assert dict(rows) == AXES
 
 
 def test_a_right_call_goes_through():

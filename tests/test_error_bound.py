@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from attention_lab.error_bound import error_bound, ulp
+from attention_lab.error_bound import error_bound, lse_error_bound, ulp
 from attention_lab.examples import example_qkv
 from attention_lab.reference import attention_reference
 
@@ -54,3 +54,14 @@ def test_masks_are_part_of_the_bound():
     assert error_bound(q, k, v, is_causal=True) < 1e-5
     assert error_bound(q, k[:, :, :0], v[:, :, :0]) < 1e-30
     assert error_bound(q[:, :, :0], k, v) == 0.0
+
+
+def test_the_log_sum_exp_has_a_bound_of_its_own():
+    q, k, v = example_qkv()
+    assert 1e-8 < lse_error_bound(q, k, v) < 1e-5
+    half = [x.astype(np.float16) for x in (q, k, v)]
+    assert lse_error_bound(*half) < 1e-5  # float32, not float16
+    assert lse_error_bound(*(x.astype(np.float64) for x in (q, k, v))) < 1e-14
+    assert lse_error_bound(q, k[:, :, :0], v[:, :, :0]) == 0.0
+    keep = np.tri(5, 7, -1, dtype=bool)  # row 0 sees nothing
+    assert lse_error_bound(q, k, v, keep) < 1e-5

@@ -10,6 +10,7 @@ with scores × 1, × 100 and × 10⁴: PyTorch and this book stayed within 0.55 
 the bound, with one exception at 1.02 (scores × 100, a near tie).
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def error_bound(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> float:
-    """Return the largest error that correct code may show on this input.
+    """Return the largest error that a correct output may show on this input.
 
     2 × the worst error of plain attention in the input's precision (half
     precisions compute in float32 and round once) + 2 ulp of the largest output.
@@ -61,31 +62,72 @@ def error_bound(
     >>> 0 < error_bound(q, q, q) < 1e-6
     True
     """
-    call = check_attention_call(
-        query, key, value, attn_mask, is_causal, scale, enable_gqa
-    )
     options = (attn_mask, is_causal, scale, enable_gqa)
     exact = attention_reference(query, key, value, *options).out_BHLD
+    outs = [out for out, _ in _plain(query, key, value, *options)]
+    return _bound(outs, exact, dtype_name(query))
+
+
+def lse_error_bound(
+    query: Float[Any, "B H L D"],
+    key: Float[Any, "B H_kv S D"],
+    value: Float[Any, "B H_kv S D_v"],
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> float:
+    """Return the largest error that a correct log-sum-exp may show.
+
+    The rule of `error_bound`; a log-sum-exp of half-precision input is float32.
+
+    Examples
+    --------
+    >>> q = np.ones((1, 1, 1, 2), np.float32)
+    >>> 0 < lse_error_bound(q, q, q) < 1e-6
+    True
+    """
+    options = (attn_mask, is_causal, scale, enable_gqa)
+    exact = attention_reference(query, key, value, *options).lse_BHL
+    seen = exact > -np.inf
+    lses = [lse[seen] for _, lse in _plain(query, key, value, *options)]
+    is_double = dtype_name(query) == "float64"
+    return _bound(lses, exact[seen], "float64" if is_double else "float32")
+
+
+def _bound(plain: list[np.ndarray], exact: np.ndarray, dtype: str) -> float:
+    """Apply the rule to the plain results and the exact one."""
     if exact.size == 0:
         return 0.0
-    dtype = dtype_name(query)
-    work = np.float64 if dtype == "float64" else np.float32
-    q, k, v = (to_float64(x).astype(work) for x in (query, key, value))
-    k, v = (np.repeat(x, call.group, axis=1) for x in (k, v))
-    bias = _bias(attn_mask, is_causal, call, work)
     unit = ulp(np.abs(exact).max(), dtype)
-    orders = _orders(call.D)
-    worst = max(
-        np.abs(
-            plain(q[..., order], k[..., order], v, bias, work(call.scale))
-            - exact
-        ).max()
-        for plain in _PLAIN
-        for order in orders
-    )
+    worst = max(np.abs(result - exact).max() for result in plain)
     # A half-precision result is rounded once more when it is stored.
     rounding = unit / 2 if dtype in ("float16", "bfloat16") else 0.0
     return float(2 * (worst + rounding) + 2 * unit)
+
+
+def _plain(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the output and log-sum-exp of every plain formulation and order."""
+    call = check_attention_call(
+        query, key, value, attn_mask, is_causal, scale, enable_gqa
+    )
+    work = np.float64 if dtype_name(query) == "float64" else np.float32
+    q, k, v = (to_float64(x).astype(work) for x in (query, key, value))
+    k, v = (np.repeat(x, call.group, axis=1) for x in (k, v))
+    bias = _bias(attn_mask, is_causal, call, work)
+    for order in _orders(call.D):
+        for formulation in _FORMULATIONS:
+            yield formulation(
+                q[..., order], k[..., order], v, bias, work(call.scale)
+            )
 
 
 def _orders(D: int) -> list[np.ndarray]:
@@ -107,17 +149,21 @@ def _bias(attn_mask: Any, is_causal: bool, call: Any, work: type) -> np.ndarray:
     return to_float64(attn_mask).astype(work)
 
 
-def _weights(scores: np.ndarray) -> np.ndarray:
-    """Return exp(scores − row maximum); a row of −∞ gives zeros."""
+def _softmax_mix(
+    scores: np.ndarray, v: np.ndarray, divide_last: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mixed values and the log-sum-exp of given scores."""
     if scores.shape[-1] == 0:
-        return scores
+        rows = scores.shape[:-1]
+        return np.zeros((*rows, v.shape[-1])), np.full(rows, -np.inf)
     largest = scores.max(-1, keepdims=True)
-    return np.exp(scores - np.where(np.isinf(largest), 0, largest))
-
-
-def _normalise(weights: np.ndarray) -> np.ndarray:
+    largest = np.where(np.isinf(largest), 0, largest).astype(scores.dtype)
+    weights = np.exp(scores - largest)
     total = weights.sum(-1, keepdims=True)
-    return weights / np.where(total == 0, 1, total).astype(weights.dtype)
+    divisor = np.where(total == 0, 1, total).astype(scores.dtype)
+    mixed = (weights @ v) / divisor if divide_last else (weights / divisor) @ v
+    lse = np.where(total == 0, -np.inf, largest + np.log(divisor))
+    return mixed, lse[..., 0]
 
 
 def _one_by_one(q: np.ndarray, k: np.ndarray) -> np.ndarray:
@@ -129,27 +175,25 @@ def _one_by_one(q: np.ndarray, k: np.ndarray) -> np.ndarray:
 
 
 def _scale_scores(q, k, v, bias, scale):
-    return _normalise(_weights(q @ k.swapaxes(-1, -2) * scale + bias)) @ v
+    scores = q @ k.swapaxes(-1, -2) * scale + bias
+    return _softmax_mix(scores, v, divide_last=False)
 
 
 def _scale_queries(q, k, v, bias, scale):
-    return _normalise(_weights(_one_by_one(q * scale, k) + bias)) @ v
+    return _softmax_mix(_one_by_one(q * scale, k) + bias, v, divide_last=False)
 
 
 def _scale_both(q, k, v, bias, scale):
     """Give q and k a root of the scale each, as PyTorch's math path does."""
     root = np.sqrt(np.abs(scale))
     scores = (q * root * np.sign(scale)) @ (k * root).swapaxes(-1, -2)
-    return _normalise(_weights(scores + bias)) @ v
+    return _softmax_mix(scores + bias, v, divide_last=False)
 
 
 def _divide_last(q, k, v, bias, scale):
     """Sum everything in reverse and divide at the end, as flash does."""
     scores = _one_by_one(q[..., ::-1], k[..., ::-1]) * scale + bias
-    weights = _weights(scores)[..., ::-1]
-    total = weights.sum(-1, keepdims=True)
-    mixed = weights @ v[..., ::-1, :]
-    return mixed / np.where(total == 0, 1, total).astype(weights.dtype)
+    return _softmax_mix(scores[..., ::-1], v[..., ::-1, :], divide_last=True)
 
 
-_PLAIN = (_scale_scores, _scale_queries, _scale_both, _divide_last)
+_FORMULATIONS = (_scale_scores, _scale_queries, _scale_both, _divide_last)
