@@ -42,6 +42,16 @@ def test_a_checked_function_shows_its_own_code():
     assert "permute(0, 2, 1, 3)" in show_source(multi_head.split_heads).code
 
 
+def test_a_docstring_is_shortened_and_the_code_is_not():
+    short = show_source(flash_forward.flash_forward).code
+    whole = show_source(flash_forward.flash_forward, whole=True).code
+    assert '"""Attend tile by tile; return the output and the' in short
+    assert "Parameters\n" in whole
+    assert "Parameters\n" not in short
+    body = whole[whole.rindex('"""') + 3 :]
+    assert short.endswith(body)
+
+
 def test_patches_are_cut_in_reading_order():
     image = examples.position_coded(8, 8)
     patches = examples.to_patches(image)

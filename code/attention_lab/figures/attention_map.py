@@ -146,6 +146,7 @@ def layout_attention(
     else:
         marks = axis_name(0, 8, "H", head)[0]
     marks += _pixels(image)
+    largest = float(weights_S.max()) or 1.0
     for key, weight in enumerate(weights_S.tolist()):
         x, y = key % count * size, key // count * size + _TOP
         marks.append(Box(x, y, size, size, edge=CELL_EDGE))
@@ -155,7 +156,7 @@ def layout_attention(
             y + (size - 20) / 2,
             tag,
             20,
-            weight_color(weight),
+            weight_color(weight / largest),
             weight_text(weight),
             size=12,
             bold=True,

@@ -83,6 +83,7 @@ def layout_heatmap(
     numbered = max(L, S) <= MOST_NUMBERED
     top = 18.0 + max(0, 28 - side * L / 2)
     every = 1 if side >= 18 else 2 if side >= 12 else 4
+    largest = float(weights_LS.max()) or 1.0
     marks: list[Mark] = []
     for s in range(0, S, every):
         x = _LEFT + (s + 0.5) * side
@@ -101,7 +102,7 @@ def layout_heatmap(
                 y,
                 side,
                 side,
-                weight_color(weight),
+                weight_color(weight / largest),
                 text,
                 size=10 if side < 25 else 11,
             )
@@ -109,6 +110,8 @@ def layout_heatmap(
     marks += axis_name_upright(18, top + L * side / 2, "L", L, noun=row_label)
     y = top + L * side + max(16, 36 - L * side / 2)
     marks += axis_name(_LEFT, y, "S", S, noun=col_label)[0]
+    darkest = f"darkest: {weight_text(largest)}"
+    marks.append(Label(_LEFT, y + 17, darkest, 10, "start", MUTED))
     return Panel.around(
         marks,
         f"Weights of {L} × {S}; rows are {row_label}, columns {col_label}.",

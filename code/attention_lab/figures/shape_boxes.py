@@ -216,7 +216,8 @@ def _sheets(array: np.ndarray, x: float, y: float) -> tuple[list[Mark], float]:
         for row, column in itertools.product(rows, columns)
         if row is not None and column is not None
     ]
-    font = cell_font(values, side, 10)
+    # In wide arrays the digits would be too many to read and too coarse.
+    font = cell_font(values, side, 10) if len(columns) <= 12 else None
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             left, top = x + j * side, y + i * side
