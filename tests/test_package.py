@@ -12,7 +12,7 @@ from attention_lab.steps import flash_forward, multi_head
 def test_importing_the_package_imports_nothing_heavy():
     code = (
         "import sys, attention_lab, attention_lab.reference, "
-        "attention_lab.masks, attention_lab.examples\n"
+        "attention_lab.masks\n"
         "heavy = {'torch', 'numba', 'matplotlib', 'sklearn'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

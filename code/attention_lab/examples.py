@@ -3,7 +3,9 @@
 from typing import Any
 
 import numpy as np
+from einops import rearrange
 from jaxtyping import Float, Int
+from sklearn.datasets import load_digits
 
 PATCH = 2  # a patch is 2 × 2 pixels
 DIGIT = 13  # the first well-drawn 3 in scikit-learn's digits
@@ -22,8 +24,6 @@ def load_digit(index: int = DIGIT) -> Float[np.ndarray, "8 8"]:
     >>> load_digit().shape
     (8, 8)
     """
-    from sklearn.datasets import load_digits  # slow to import: only when used
-
     return (load_digits().images[index] / 16.0).astype(np.float32)
 
 
@@ -48,8 +48,6 @@ def to_patches(
                 f"image: axis {axis} has size {size}, which patch = {patch} "
                 "does not divide"
             )
-    from einops import rearrange
-
     return rearrange(image, "(r p) (c q) -> (r c) (p q)", p=patch, q=patch)
 
 

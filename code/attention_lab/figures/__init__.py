@@ -5,8 +5,7 @@ no script, no style sheet and no network, in light and in dark, on a phone and
 in print. A figure reads arrays and traces; it never runs a step itself.
 
 Reading order: `picture` (what a figure is), `palette` and `marks` (what it is
-made of), then one module per figure. matplotlib is imported when the first
-picture is drawn.
+made of), then one module per figure.
 """
 
 from attention_lab.figures.attention_map import draw_attention_map

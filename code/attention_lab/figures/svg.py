@@ -11,6 +11,13 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
+import matplotlib
+import matplotlib.backends.backend_svg  # else the first picture waits for it
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path
+from matplotlib.transforms import Affine2D
+
 from attention_lab.figures.marks import Box, Label, Mark, Stroke
 from attention_lab.figures.palette import FAINT, INK, MUTED, OPACITY
 
@@ -55,10 +62,6 @@ def render_svg(
 
 def _draw(width: float, height: float, marks: Sequence[Mark]) -> str:
     """Let matplotlib write the marks as SVG; one unit is one CSS pixel."""
-    import matplotlib
-    from matplotlib.figure import Figure
-    from matplotlib.transforms import Affine2D
-
     style = {"svg.fonttype": "none", "svg.hashsalt": "attention_lab"}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=(width / 72, height / 72), dpi=72)
@@ -78,9 +81,6 @@ def _draw(width: float, height: float, marks: Sequence[Mark]) -> str:
 
 def _artist(mark: Box | Stroke, down: object) -> object:
     """Return the matplotlib artist of a box or a stroke."""
-    from matplotlib.patches import PathPatch, Rectangle
-    from matplotlib.path import Path
-
     if isinstance(mark, Box):
         return Rectangle(
             (mark.x, mark.y),
