@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 import torch
 
+from attention_lab import masks
 from attention_lab.axes import ShapeMismatch
 from attention_lab.contract import check_attention_call
 from attention_lab.examples import example_qkv
 from attention_lab.reference import attention_reference
+from attention_lab.steps import scaled_dot_product
 from cases import IMPLEMENTATIONS, as_input
 
 EVERYONE = IMPLEMENTATIONS | {"reference_cuda": attention_reference}
@@ -102,7 +104,34 @@ REFUSED = {
     ),
     "list as mask": (
         Q, K, V, {"attn_mask": [[True]]}, ValueError,
-        "attn_mask must be an array, not list",
+        "attn_mask must be a NumPy array or a torch tensor, not list",
+    ),
+    "a probability where is_causal stands": (
+        Q, K, V, {"is_causal": 0.1}, ValueError,
+        "is_causal must be True or False, not 0.1",
+    ),
+    "a word for enable_gqa": (
+        Q, K, V, {"enable_gqa": "no"}, ValueError,
+        "enable_gqa must be True or False, not 'no'",
+    ),
+    "list as mask, with is_causal": (
+        Q, K, V, {"attn_mask": [[True]], "is_causal": True}, ValueError,
+        "attn_mask must be a NumPy array or a torch tensor, not list",
+    ),
+    "mask with NaN": (
+        Q, K, V, {"attn_mask": np.full((5, 7), np.nan)}, ValueError,
+        "attn_mask holds NaN",
+    ),
+    "mask with infinity": (
+        Q, K, V, {"attn_mask": np.full((5, 7), np.inf)}, ValueError,
+        "attn_mask holds \\+∞",
+    ),
+    "mask beyond float32": (
+        Q, K, V, {"attn_mask": np.full((5, 7), np.finfo(float).min)},
+        ValueError, "finite numbers that float32, the dtype of query, cannot",
+    ),
+    "huge scale": (
+        Q, K, V, {"scale": 10**400}, ValueError, "scale must be finite",
     ),
     "infinite scale": (
         Q, K, V, {"scale": float("inf")}, ValueError, "scale must be finite",
@@ -132,6 +161,63 @@ def test_tensors_on_different_devices_are_refused(name):
     message = "attn_mask is on device meta, but query is on device cpu"
     with pytest.raises(ValueError, match=message):
         IMPLEMENTATIONS[name](q, k, v, mask)
+
+
+@pytest.mark.parametrize("name", [x for x in EVERYONE if x.endswith("_cuda")])
+def test_arrays_that_would_lose_something_are_refused(name):
+    with pytest.raises(ValueError, match="query is a masked array, whose mask"):
+        EVERYONE[name](np.ma.masked_less(Q, 1), K, V)
+    long = [x.astype(np.longdouble) for x in (Q, K, V)]
+    with pytest.raises(ValueError, match="query has dtype .* attention needs"):
+        EVERYONE[name](*long)
+
+
+@pytest.mark.parametrize("name", EVERYONE)
+def test_sparse_tensors_are_refused(name):
+    q, k, v = (torch.ones(x.shape) for x in (Q, K, V))
+    with pytest.raises(ValueError, match=r"query has layout torch\.sparse_coo"):
+        EVERYONE[name](q.to_sparse(), k, v)
+    mask = torch.ones(5, 7).to_sparse()
+    with pytest.raises(ValueError, match=r"attn_mask has layout torch\.sparse"):
+        EVERYONE[name](q, k, v, mask)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in IMPLEMENTATIONS if not name.endswith("_cuda")]
+)
+def test_the_torch_versions_say_who_takes_numpy(name):
+    message = "query must be a torch tensor, not ndarray; `attention_cuda`"
+    with pytest.raises(ValueError, match=message):
+        IMPLEMENTATIONS[name](Q, K, V)
+
+
+def test_the_advice_for_two_masks_works():
+    q, k, v = (torch.tensor(x) for x in example_qkv())
+    keep = torch.ones(5, 7, dtype=torch.bool)
+    both = keep & masks.causal(5, 7, like=keep)
+    np.testing.assert_array_equal(
+        scaled_dot_product.attention(q, k, v, both),
+        scaled_dot_product.attention(q, k, v, is_causal=True),
+    )
+
+
+def test_kernels_refuse_tensors_without_numbers():
+    q, k, v = (torch.zeros(x.shape, device="meta") for x in (Q, K, V))
+    for name, run in IMPLEMENTATIONS.items():
+        if name.endswith("_cuda"):
+            with pytest.raises(ValueError, match="on device meta, which holds"):
+                run(q, k, v)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_numpy_masks_of_any_strides_are_read(name):
+    q, k, v = (torch.tensor(x) for x in example_qkv())
+    keep = np.tri(5, 7, dtype=bool)
+    expected = IMPLEMENTATIONS[name](q, k, v, keep)
+    upside_down = np.ascontiguousarray(keep[::-1])[::-1]
+    upside_down.flags.writeable = False
+    out = IMPLEMENTATIONS[name](q, k, v, upside_down)
+    np.testing.assert_array_equal(out, expected)
 
 
 @pytest.mark.parametrize("name", EVERYONE)

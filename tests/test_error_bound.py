@@ -2,14 +2,19 @@ import numpy as np
 import pytest
 import torch
 
-from attention_lab.error_bound import error_bound, lse_error_bound, ulp
+from attention_lab.error_bound import (
+    error_bound,
+    lse_error_bound,
+    rounding,
+    ulp,
+)
 from attention_lab.examples import example_qkv
 from attention_lab.reference import attention_reference
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_ulp_is_numpys_spacing(dtype):
-    for magnitude in (1.0, 1.5, 3.0, 1000.0):
+    for magnitude in (1.0, 1.5, 3.0, 1000.0, 1e-6):
         assert ulp(magnitude, dtype) == np.spacing(
             np.dtype(dtype).type(magnitude)
         )
@@ -65,3 +70,34 @@ def test_the_log_sum_exp_has_a_bound_of_its_own():
     assert lse_error_bound(q, k[:, :, :0], v[:, :, :0]) == 0.0
     keep = np.tri(5, 7, -1, dtype=bool)  # row 0 sees nothing
     assert lse_error_bound(q, k, v, keep) < 1e-5
+
+
+def test_rounding_covers_another_order_of_addition_and_no_mistake():
+    numbers = np.random.default_rng(0).random((1000, 60))
+    sums = numbers.sum(1)
+    backwards = np.zeros(1000)
+    for column in numbers.T[::-1]:
+        backwards += column
+    assert 0 < np.abs(backwards - sums).max() <= rounding(sums)
+    assert np.abs(numbers[:, :-1].sum(1) - sums).max() > 1e10 * rounding(sums)
+    single = sums.astype(np.float32)
+    assert rounding(single) == 2.0**29 * rounding(single.astype(np.float64))
+    assert rounding(np.zeros(0)) < 1e-30
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e-7])
+def test_small_half_precision_outputs_are_spaced_as_subnormals_are(factor):
+    for seed in range(5):
+        q, k, v = (torch.tensor(x).half() for x in example_qkv(seed=seed))
+        v = v * factor
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        exact = attention_reference(q, k, v).out_BHLD
+        error = np.abs(out.double().numpy() - exact)
+        assert error.max() <= error_bound(q, k, v)
+
+
+def test_inputs_that_are_not_finite_have_no_bound():
+    q, k, v = example_qkv()
+    v[0, 0, 0, 0] = np.nan
+    with pytest.raises(ValueError, match="the inputs are not finite"):
+        error_bound(q, k, v)

@@ -58,7 +58,11 @@ def test_a_tensor_asked_for_is_a_tensor_given():
         (lambda: masks.causal(-1, 3), "L must be at least 0, not -1"),
         (lambda: masks.causal(2, 3.0), "S must be a whole number"),
         (lambda: masks.causal(2, 3, align="top"), "align must be .* not 'top'"),
-        (lambda: masks.window(2, 3, width=0), "width must be at least 1"),
+        (
+            lambda: masks.window(2, 3, width=0),
+            "width must be at least 1, not 0",
+        ),
+        (lambda: masks.causal(2, 3, like=[1]), "like must be a torch tensor"),
         (lambda: masks.padding([4], S=3), r"0 … S = 3, not \[4\]"),
         (lambda: masks.padding([1.5], S=3), "whole numbers along axis B"),
         (lambda: masks.padding([[1]], S=3), "whole numbers along axis B"),
@@ -67,3 +71,10 @@ def test_a_tensor_asked_for_is_a_tensor_given():
 def test_bad_sizes_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_extreme_windows_and_batches():
+    np.testing.assert_array_equal(
+        masks.window(3, 3, 10**30), masks.causal(3, 3)
+    )
+    assert masks.padding([], S=3).shape == (0, 1, 1, 3)

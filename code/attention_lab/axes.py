@@ -6,6 +6,7 @@ signature (`"B H L S"`), in an einops pattern (`b h l s`) and in a figure.
 
 import functools
 import inspect
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,6 +67,23 @@ def check_axes(name: str, array: Any, letters: Sequence[str]) -> None:
         )
 
 
+def check_size(
+    name: str, letter: str, size: int, other: str, wanted: int
+) -> None:
+    """Refuse an axis whose size differs from that of another array.
+
+    Raises
+    ------
+    ShapeMismatch
+        Names both arrays, the axis and both sizes.
+    """
+    if size != wanted:
+        raise ShapeMismatch(
+            f"{name}: axis {letter} has size {size}, but {other} has "
+            f"{letter} = {wanted}"
+        )
+
+
 def check_divisible(E: int, H: int, embed_name: str, heads_name: str) -> int:
     """Return D = E / H, or refuse a width that the heads cannot share.
 
@@ -79,12 +97,8 @@ def check_divisible(E: int, H: int, embed_name: str, heads_name: str) -> int:
     >>> check_divisible(12, 3, "embed_dim", "num_heads")
     4
     """
-    for name, letter, size in ((embed_name, "E", E), (heads_name, "H", H)):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ShapeMismatch(
-                f"{name}: axis {letter} must be a whole number of at least 1, "
-                f"not {size!r}"
-            )
+    E = _whole(f"{embed_name}: axis E", E, ShapeMismatch)
+    H = _whole(f"{heads_name}: axis H", H, ShapeMismatch)
     if E % H:
         raise ShapeMismatch(
             f"{embed_name}: axis E has size {E}, which {heads_name} H = {H} "
@@ -101,11 +115,17 @@ def check_tile(name: str, size: int) -> int:
     ValueError
         If `size` is not a whole number of at least 1.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ValueError(
+    return _whole(name, size, ValueError)
+
+
+def _whole(name: str, size: Any, error: type[ValueError]) -> int:
+    """Return a size as an int; NumPy's integers are welcome, bools are not."""
+    is_whole = isinstance(size, numbers.Integral) and not isinstance(size, bool)
+    if not is_whole or size < 1:
+        raise error(
             f"{name} must be a whole number of at least 1, not {size!r}"
         )
-    return size
+    return int(size)
 
 
 def shape_checked(function: Callable) -> Callable:

@@ -2,6 +2,9 @@
 
 The meanings are those of `torch.nn.functional.scaled_dot_product_attention`;
 where that function broadcasts or guesses, this contract refuses with a reason.
+
+Queries, keys and values must be finite, also at keys that a mask forbids: a
+weight of 0 times NaN is NaN, here as in PyTorch.
 """
 
 import math
@@ -9,10 +12,14 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-from attention_lab.axes import ShapeMismatch
+import numpy as np
+
+from attention_lab.axes import ShapeMismatch, check_axes, check_size
 
 QUERY_AXES = ("B", "H", "L", "D")
 KEY_AXES = ("B", "H", "S", "D")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+FLOAT32_MAX = 2.0**128 - 2.0**104
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,8 @@ def check_attention_call(
         If dtypes, devices, the mask's dtype or the scale cannot be used, or
         `attn_mask` and `is_causal` come together.
     """
+    _check_flag("is_causal", is_causal)
+    _check_flag("enable_gqa", enable_gqa)
     arrays = {"query": query, "key": key, "value": value}
     for name, array in arrays.items():
         _check_array(name, array, QUERY_AXES if name == "query" else KEY_AXES)
@@ -95,12 +104,12 @@ def check_attention_call(
 
     B, H, L, D = query.shape
     H_kv, S = key.shape[1], key.shape[2]
-    _check_size("key", "B", key.shape[0], "query", B)
-    _check_size("value", "B", value.shape[0], "query", B)
+    check_size("key", "B", key.shape[0], "query", B)
+    check_size("value", "B", value.shape[0], "query", B)
     _check_heads(H, H_kv, enable_gqa)
-    _check_size("value", "H", value.shape[1], "key", H_kv)
-    _check_size("value", "S", value.shape[2], "key", S)
-    _check_size("key", "D", key.shape[3], "query", D)
+    check_size("value", "H", value.shape[1], "key", H_kv)
+    check_size("value", "S", value.shape[2], "key", S)
+    check_size("key", "D", key.shape[3], "query", D)
     if D == 0:
         raise ShapeMismatch(
             "query: axis D has size 0, but a dot product needs D ≥ 1"
@@ -117,15 +126,31 @@ def check_attention_call(
         scale=_read_scale(scale, D),
     )
     if attn_mask is not None:
+        check_mask(attn_mask, call, like=query)
         if is_causal:
             raise ValueError(
                 "pass attn_mask or is_causal, not both: attn_mask has shape "
                 f"{tuple(attn_mask.shape)} and is_causal adds an (L, S) = "
-                f"({L}, {S}) mask; combine them yourself, for example "
-                "attn_mask & masks.causal(L, S)"
+                f"({L}, {S}) mask; combine them yourself, for a boolean mask "
+                "attn_mask & masks.causal(L, S, like=attn_mask)"
             )
-        check_mask(attn_mask, call, like=query)
     return call
+
+
+def check_tensors(**arrays: Any) -> None:
+    """Refuse anything but torch tensors; for functions that need torch.
+
+    Raises
+    ------
+    ValueError
+        Names the argument and its library.
+    """
+    for name, array in arrays.items():
+        if _library(array) != "torch":
+            raise ValueError(
+                f"{name} must be a torch tensor, not "
+                f"{type(array).__name__}; `attention_cuda` takes NumPy as well"
+            )
 
 
 def check_mask(attn_mask: Any, call: AttentionCall, like: Any) -> None:
@@ -136,14 +161,12 @@ def check_mask(attn_mask: Any, call: AttentionCall, like: Any) -> None:
     ShapeMismatch
         If its rank is ambiguous or an axis fits neither 1 nor the full size.
     ValueError
-        If its dtype is neither boolean nor floating, or it is elsewhere.
+        If its dtype is neither boolean nor floating, it is elsewhere, or it
+        holds NaN, +∞ or numbers that the query's dtype cannot.
     """
-    if not hasattr(attn_mask, "dtype") or not hasattr(attn_mask, "shape"):
-        raise ValueError(
-            f"attn_mask must be an array, not {type(attn_mask).__name__}"
-        )
+    _check_library("attn_mask", attn_mask)
     kind = dtype_name(attn_mask)
-    if kind != "bool" and "float" not in kind:
+    if kind not in ("bool", *DTYPES):
         raise ValueError(
             f"attn_mask has dtype {kind}; use bool (True = may attend) or a "
             "floating mask that is added to the scores"
@@ -160,6 +183,23 @@ def check_mask(attn_mask: Any, call: AttentionCall, like: Any) -> None:
             raise ShapeMismatch(
                 f"attn_mask of shape {shape}: axis {letter} has size {size}, "
                 f"but {owner} has {letter} = {wanted}{_mask_hint(shape, call)}"
+            )
+    if kind != "bool" and not getattr(attn_mask, "is_meta", False):
+        _check_mask_numbers(attn_mask, dtype_name(like))
+
+
+def _check_mask_numbers(attn_mask: Any, dtype: str) -> None:
+    """Refuse what has no meaning as an addend, or would change in a cast."""
+    if bool((attn_mask != attn_mask).any()):
+        raise ValueError("attn_mask holds NaN; use −∞ to forbid a key")
+    if bool((attn_mask == math.inf).any()):
+        raise ValueError("attn_mask holds +∞; use −∞ to forbid a key")
+    if dtype_name(attn_mask) == "float64" and dtype != "float64":
+        too_low = (attn_mask < -FLOAT32_MAX) & (attn_mask != -math.inf)
+        if bool((too_low | (attn_mask > FLOAT32_MAX)).any()):
+            raise ValueError(
+                "attn_mask has dtype float64 and holds finite numbers that "
+                f"{dtype}, the dtype of query, cannot; use −∞ to forbid a key"
             )
 
 
@@ -193,42 +233,68 @@ def _mask_hint(shape: tuple[int, ...], call: AttentionCall) -> str:
     return ""
 
 
+def _check_flag(name: str, flag: Any) -> None:
+    """Refuse a number where True or False is meant.
+
+    PyTorch's fifth argument is `dropout_p`, ours is `is_causal`: a call by
+    position must not turn one into the other.
+    """
+    if not isinstance(flag, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False, not {flag!r}")
+
+
+def _check_library(name: str, array: Any) -> None:
+    """Refuse what is no plain NumPy array or torch tensor."""
+    if not _library(array):
+        raise ValueError(
+            f"{name} must be a NumPy array or a torch tensor, not "
+            f"{type(array).__name__}"
+        )
+    layout = str(getattr(array, "layout", "torch.strided"))
+    if layout != "torch.strided":
+        raise ValueError(
+            f"{name} has layout {layout}; use a dense tensor, such as "
+            f"{name}.to_dense()"
+        )
+    if hasattr(array, "mask") and hasattr(array, "filled"):
+        raise ValueError(
+            f"{name} is a masked array, whose mask would be lost; pass the "
+            "numbers and attn_mask"
+        )
+
+
 def _check_array(name: str, array: Any, axes: tuple[str, ...]) -> None:
-    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+    _check_library(name, array)
+    check_axes(name, array, axes)
+    if dtype_name(array) not in DTYPES:
         raise ValueError(
-            f"{name} must be a NumPy array or a torch tensor with axes "
-            f"{' '.join(axes)}, not {type(array).__name__}"
-        )
-    if len(array.shape) != len(axes):
-        raise ShapeMismatch(
-            f"{name} has {len(array.shape)} axes {tuple(array.shape)}, but 4 "
-            f"are needed: {' '.join(axes)}"
-        )
-    if "float" not in dtype_name(array):
-        raise ValueError(
-            f"{name} has dtype {dtype_name(array)}; attention needs floating "
-            "numbers"
+            f"{name} has dtype {dtype_name(array)}; attention needs one of "
+            f"{', '.join(DTYPES)}"
         )
 
 
 def _check_alike(name: str, array: Any, query: Any) -> None:
     """Refuse an argument of another library, dtype or device than query."""
-    if isinstance(array, type(query)) or isinstance(query, type(array)):
-        if dtype_name(array) != dtype_name(query):
-            raise ValueError(
-                f"{name} has dtype {dtype_name(array)}, but query has "
-                f"{dtype_name(query)}"
-            )
-        _check_device(name, array, "query", getattr(query, "device", None))
-        return
-    raise ValueError(
-        f"{name} is a {_library(array)} array, but query is a "
-        f"{_library(query)} array"
-    )
+    if _library(array) != _library(query):
+        raise ValueError(
+            f"{name} is a {_library(array)} array, but query is a "
+            f"{_library(query)} array"
+        )
+    if dtype_name(array) != dtype_name(query):
+        raise ValueError(
+            f"{name} has dtype {dtype_name(array)}, but query has "
+            f"{dtype_name(query)}"
+        )
+    _check_device(name, array, "query", getattr(query, "device", None))
 
 
 def _library(array: Any) -> str:
-    return type(array).__module__.partition(".")[0]
+    """Return "numpy" or "torch", or "" for anything else."""
+    for kind in type(array).__mro__:
+        root = kind.__module__.partition(".")[0]
+        if root in ("numpy", "torch") and hasattr(array, "shape"):
+            return root
+    return ""
 
 
 def _check_device(name: str, array: Any, other: str, device: Any) -> None:
@@ -256,16 +322,6 @@ def _check_heads(H: int, H_kv: int, enable_gqa: bool) -> None:
         )
 
 
-def _check_size(
-    name: str, letter: str, size: int, other: str, wanted: int
-) -> None:
-    if size != wanted:
-        raise ShapeMismatch(
-            f"{name}: axis {letter} has size {size}, but {other} has "
-            f"{letter} = {wanted}"
-        )
-
-
 def _read_scale(scale: float | None, D: int) -> float:
     if scale is None:
         return 1.0 / math.sqrt(D)
@@ -273,6 +329,6 @@ def _read_scale(scale: float | None, D: int) -> float:
         raise ValueError(
             f"scale must be a number or None, not {type(scale).__name__}"
         )
-    if not math.isfinite(scale):
-        raise ValueError(f"scale must be finite, not {scale}")
+    if not abs(scale) <= FLOAT32_MAX:
+        raise ValueError(f"scale must be finite in float32, not {scale}")
     return float(scale)

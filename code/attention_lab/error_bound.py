@@ -26,6 +26,12 @@ ORDERS = 15
 
 
 _FRACTION_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
+_LOWEST_EXPONENT = {
+    "float16": -14,
+    "bfloat16": -126,
+    "float32": -126,
+    "float64": -1022,
+}
 
 
 def ulp(magnitude: float, dtype: str) -> float:
@@ -36,8 +42,25 @@ def ulp(magnitude: float, dtype: str) -> float:
     >>> ulp(1.0, "float16") == 2.0**-10
     True
     """
-    exponent = np.floor(np.log2(magnitude)) if magnitude > 0 else -126.0
-    return float(2.0 ** (exponent - _FRACTION_BITS[dtype]))
+    lowest = _LOWEST_EXPONENT[dtype]  # below it the numbers are evenly spaced
+    exponent = np.floor(np.log2(magnitude)) if magnitude > 0 else lowest
+    return float(2.0 ** (max(exponent, lowest) - _FRACTION_BITS[dtype]))
+
+
+def rounding(expected: Any) -> float:
+    """Return 64 ulp of the largest number of an array, in its own dtype.
+
+    Room for adding some sixty numbers in another order: each addition rounds
+    by half a unit at most. For comparing two computations of the same precision
+    that are equal on paper; `error_bound` is for a comparison with float64.
+
+    Examples
+    --------
+    >>> rounding(np.ones(3)) == 64 * 2.0**-52
+    True
+    """
+    largest = np.abs(to_float64(expected)).max(initial=0.0)
+    return 64 * ulp(largest, dtype_name(expected))
 
 
 def error_bound(
@@ -53,8 +76,11 @@ def error_bound(
 
     2 × the worst error of plain attention in the input's precision (half
     precisions compute in float32 and round once) + 2 ulp of the largest output.
+    One bound for all outputs: where heads differ in size by many orders of
+    magnitude, it says little about the small ones.
 
-    Arguments and errors: `attention_lab.contract.check_attention_call`.
+    Arguments and errors: `attention_lab.contract.check_attention_call`; inputs
+    that are not finite are a ValueError.
 
     Examples
     --------
@@ -100,7 +126,16 @@ def _bound(plain: list[np.ndarray], exact: np.ndarray, dtype: str) -> float:
     if exact.size == 0:
         return 0.0
     unit = ulp(np.abs(exact).max(), dtype)
-    worst = max(np.abs(result - exact).max() for result in plain)
+    with np.errstate(invalid="ignore"):
+        errors = [np.abs(result - exact).max() for result in plain]
+    # A formulation that multiplies before it scales may overflow on its own.
+    finite = [error for error in errors if np.isfinite(error)]
+    if not finite:
+        raise ValueError(
+            "the inputs are not finite, or their products overflow: there is "
+            "no plain result to compare with"
+        )
+    worst = max(finite)
     # A half-precision result is rounded once more when it is stored.
     rounding = unit / 2 if dtype in ("float16", "bfloat16") else 0.0
     return float(2 * (worst + rounding) + 2 * unit)
@@ -123,11 +158,12 @@ def _plain(
     q, k, v = (to_float64(x).astype(work) for x in (query, key, value))
     k, v = (np.repeat(x, call.group, axis=1) for x in (k, v))
     bias = _bias(attn_mask, is_causal, call, work)
-    for order in _orders(call.D):
-        for formulation in _FORMULATIONS:
-            yield formulation(
-                q[..., order], k[..., order], v, bias, work(call.scale)
-            )
+    with np.errstate(over="ignore", invalid="ignore"):
+        for order in _orders(call.D):
+            for formulation in _FORMULATIONS:
+                yield formulation(
+                    q[..., order], k[..., order], v, bias, work(call.scale)
+                )
 
 
 def _orders(D: int) -> list[np.ndarray]:

@@ -94,7 +94,10 @@ def window(
     """
     _check_length("width", width)
     if width < 1:
-        raise ValueError("width must be at least 1: a query sees its own key")
+        raise ValueError(
+            f"width must be at least 1, not {width}: a query sees its own key"
+        )
+    width = min(width, L + S)  # no difference, and no overflow below
     last_L1 = _last_visible(L, S, align)
     keys_1S = np.arange(S)[None, :]
     keep_LS = (keys_1S <= last_L1) & (keys_1S > last_L1 - width)
@@ -117,6 +120,8 @@ def padding(lengths_B: Any, S: int, like: Any = None) -> Bool[Any, "B 1 1 S"]:
     [[[[1, 0, 0]]], [[[1, 1, 1]]]]
     """
     _check_length("S", S)
+    if not hasattr(lengths_B, "dtype") and not len(lengths_B):
+        lengths_B = np.zeros(0, int)  # an empty batch
     lengths_B = np.asarray(lengths_B)
     if lengths_B.ndim != 1 or lengths_B.dtype.kind not in "iu":
         raise ValueError(
@@ -135,6 +140,10 @@ def _as_kind(keep: np.ndarray, like: Any) -> Any:
     """Hand the mask out as NumPy, or as a torch tensor beside `like`."""
     if like is None or isinstance(like, np.ndarray):
         return keep
+    if not hasattr(like, "device"):
+        raise ValueError(
+            f"like must be a torch tensor or None, not {type(like).__name__}"
+        )
     import torch  # only a caller with a tensor gets here
 
     return torch.from_numpy(keep).to(like.device)

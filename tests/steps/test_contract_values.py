@@ -54,6 +54,15 @@ class TestEveryRuleOfTheContract:
         assert_right(name, q * np.float32(100), k, v)
         assert_right(name, q * np.float32(1e4), k, v, is_causal=True)
 
+    def test_a_product_that_overflows_before_it_is_scaled_is_no_nan(self, name):
+        # q·k is 4.5e38, beyond float32; the score q·k/√2 = 3.2e38 is not.
+        q = np.full((1, 1, 1, 2), 1.5e19, np.float32)
+        v = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+        assert_right(name, q, np.repeat(q, 2, axis=2), v)
+
+    def test_any_width_fits_the_default_tiles(self, name):
+        assert_right(name, *example_qkv(B=1, H=1, L=2, S=3, D=389))
+
     def test_values_may_have_another_width(self, name):
         assert_right(name, *example_qkv(H=2, D=3, D_v=5))
         assert_right(name, *example_qkv(H=2, D=5, D_v=1))
@@ -154,6 +163,15 @@ class TestGradients:
         assert (q.grad[:, :, 0] == 0).all()
         for x in (q, k, v):
             assert torch.isfinite(x.grad).all()
+
+    @pytest.mark.parametrize("empty", [{"S": 0}, {"L": 0}])
+    def test_empty_axes_have_gradients_of_zero(self, name, empty):
+        q, k, v = (
+            torch.tensor(x, requires_grad=True) for x in example_qkv(**empty)
+        )
+        IMPLEMENTATIONS[name](q, k, v).sum().backward()
+        for x in (q, k, v):
+            np.testing.assert_array_equal(x.grad, np.zeros(x.shape))
 
     def test_gradients_agree_with_pytorch(self, name):
         arrays = example_qkv(dtype=np.float64, D_v=13)

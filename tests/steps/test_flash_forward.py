@@ -95,6 +95,13 @@ def test_causal_tiles_above_the_diagonal_are_not_visited():
     assert places == [(0, 0), (1, 0), (1, 1)]
 
 
+def test_a_ragged_causal_tile_looks_no_further_than_its_last_query():
+    q, k, v = tensors(*example_qkv(B=1, H=1, L=5, S=9))
+    trace = []
+    step.flash_forward(q, k, v, None, True, TILE_L=4, TILE_S=2, trace=trace)
+    assert [t.tile_col for t in trace if t.tile_row == 1] == [0, 1, 2]
+
+
 def test_the_trace_ends_in_the_result():
     q, k, v = tensors(*example_qkv(B=1, H=1, L=4, S=7))
     trace = []
@@ -124,8 +131,8 @@ def test_bad_tiles_are_refused(run, name, size):
         ({"TILE_L": 1025}, "TILE_L = 1025 needs .* CUDA allows 1024"),
         (
             {"TILE_S": 1024},
-            r"TILE_S = 1024 rows of D \+ D_v = 22 numbers need 90112 bytes .* "
-            "49152",
+            "TILE_S = 1024 keys and values .* 88 bytes each, need 90112 bytes "
+            ".* 49152",
         ),
     ],
 )

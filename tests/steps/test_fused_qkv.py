@@ -195,7 +195,37 @@ def test_a_fused_bias_is_packed_like_its_weight():
         (
             lambda: fused_module()[1].load_separate(MultiHeadAttention(24, 3)),
             ShapeMismatch,
-            "module: axis E has size 24, but .* E = 12",
+            "module: axis E has size 24, but this has E = 12",
+        ),
+        (
+            lambda: fused_module()[1].load_separate(MultiHeadAttention(12, 4)),
+            ShapeMismatch,
+            "module: axis H has size 4, but this has H = 3",
+        ),
+        (
+            lambda: fused_module()[1].load_separate(torch.nn.Linear(2, 2)),
+            ValueError,
+            "module must be this book's MultiHeadAttention, not Linear",
+        ),
+        (
+            lambda: fused_module()[1](torch.zeros(B, L, E)),
+            ValueError,
+            "x_BLE has dtype torch.float32, but the module has torch.float64",
+        ),
+        (
+            lambda: FusedQKVAttention(12, 3, recompute="no"),
+            ValueError,
+            "recompute must be True or False, not 'no'",
+        ),
+        (
+            lambda: step.fuse([1], [1], [1], H),
+            ValueError,
+            "q must be a torch tensor, not list",
+        ),
+        (
+            lambda: step.convert_layout(torch.tensor(1), H, "p h d", "h p d"),
+            ShapeMismatch,
+            "weight has no axes",
         ),
     ],
 )

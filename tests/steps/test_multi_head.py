@@ -175,8 +175,6 @@ def test_dropout_works_in_training_and_not_in_eval():
     torch.testing.assert_close(ours(*arrays), plain, rtol=0, atol=0)
     ours.train()
     assert (ours(*arrays) != ours(*arrays)).any()
-    with pytest.raises(ValueError, match="dropout"):
-        MultiHeadAttention(E, H, dropout=1.5)
 
 
 def test_batch_entries_do_not_see_each_other():
@@ -208,10 +206,80 @@ def test_batch_entries_do_not_see_each_other():
         ),
         (
             lambda: module()(inputs()[0], inputs()[1][:, :6], inputs()[2]),
-            "value: axis S has size 7, but key has S = 6",
+            "value_BSE: axis S has size 7, but key_BSE has S = 6",
         ),
     ],
 )
 def test_bad_shapes_are_refused(call, message):
     with pytest.raises(ShapeMismatch, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "forward", ["forward", "loop_over_heads", "forward_cuda"]
+)
+@pytest.mark.parametrize(
+    ("mask", "error", "message"),
+    [
+        (torch.ones(B, 4, L, S).bool(), ShapeMismatch, "axis H has size 4"),
+        (torch.ones(B, 2, L, S).bool(), ShapeMismatch, "axis H has size 2"),
+        (torch.ones(B, L, S).bool(), ShapeMismatch, "B = 2 or H = 3"),
+        ([[True]], ValueError, "attn_mask must be a NumPy array or a torch"),
+    ],
+)
+def test_a_mask_that_does_not_fit_all_heads_is_refused(
+    forward, mask, error, message
+):
+    with pytest.raises(error, match=message):
+        getattr(module(torch.float32), forward)(*inputs(torch.float32), mask)
+
+
+@pytest.mark.parametrize(
+    "forward", ["forward", "loop_over_heads", "forward_cuda"]
+)
+@pytest.mark.parametrize("empty", ["L", "B"])
+def test_empty_axes_give_empty_results(forward, empty):
+    query, key, value = inputs(torch.float32)
+    if empty == "L":
+        query = query[:, :0]
+    else:
+        query, key, value = query[:0], key[:0], value[:0]
+    out = getattr(module(torch.float32), forward)(query, key, value)
+    assert out.shape == query.shape
+
+
+@pytest.mark.parametrize(
+    "forward", ["forward", "loop_over_heads", "forward_cuda"]
+)
+def test_inputs_that_the_weights_cannot_multiply_are_refused(forward):
+    run = getattr(module(torch.float32), forward)
+    query, key, value = inputs(torch.float32)
+    with pytest.raises(
+        ValueError, match=r"key_BSE has dtype torch\.float64, but"
+    ):
+        run(query, key.double(), value)
+    with pytest.raises(ValueError, match="query_BLE must be a torch tensor"):
+        run(query.numpy(), key, value)
+    with pytest.raises(ValueError, match="value_BSE has device meta, but"):
+        run(query, key, value.to("meta"))
+    with pytest.raises(ShapeMismatch, match="key_BSE: axis B has size 1, but"):
+        run(query, key[:1], value[:1])
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.5, float("nan"), "a", None, True])
+def test_dropout_is_a_probability(dropout):
+    with pytest.raises(
+        ValueError, match="dropout must be a probability from 0"
+    ):
+        MultiHeadAttention(E, H, dropout)
+
+
+def test_another_module_is_refused():
+    with pytest.raises(
+        ValueError, match=r"module must be a torch\.nn\.Multihead"
+    ):
+        module().load_torch(nn.Linear(2, 2))
+
+
+def test_numpy_integers_are_sizes_too():
+    assert MultiHeadAttention(np.int64(E), np.int32(H)).num_heads == H

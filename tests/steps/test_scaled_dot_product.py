@@ -54,5 +54,5 @@ def test_a_kernel_tracks_no_gradient():
 
 def test_more_heads_than_the_grid_allows_are_refused():
     q, k, v = (np.zeros((70_000, 1, 1, 1), np.float32) for _ in range(3))
-    with pytest.raises(ValueError, match=r"B·H = 70000 .* 65535"):
+    with pytest.raises(ValueError, match=r"B·H needs 70000 .* 65535"):
         step.attention_cuda(q, k, v)

@@ -20,7 +20,9 @@ SCORES = np.zeros((2, 3, 5, 7))
         ((2, 3, 5), "Not yet: your guess has 3 axes, the array has 4"),
         ((2, 3, 5, 7), "Right: (2, 3, 5, 7)."),
         ([2, 3, 5, 7], "Right: (2, 3, 5, 7)."),
-        (7, "Write your guess as a tuple, such as (1, 1), not 7."),
+        (7, "Write your guess as a tuple of whole numbers, such as (1, 1)"),
+        (("2", 3, 5, 7), "Write your guess as a tuple of whole numbers"),
+        ((True, 3, 5, 7), "Write your guess as a tuple of whole numbers"),
     ],
 )
 def test_a_guess_gets_one_of_three_answers(capsys, guess, answer):
@@ -47,7 +49,7 @@ def test_a_page_that_names_too_few_axes_is_told():
         (40, "Not yet: your guess 40 is too large. The sum is 36."),
         (-1, "Not yet: your guess -1 is too small. The sum is 36."),
         ("36", "Write your guess as one number, such as 1.5, not '36'."),
-        (float("nan"), "Not yet"),
+        (float("nan"), "Not yet: your guess is not a number. The sum is 36."),
     ],
 )
 def test_a_guessed_number_gets_an_answer(capsys, guess, answer):
@@ -102,7 +104,47 @@ def test_empty_arrays_agree():
     check_same_as(np.ones((0, 3)), np.ones((0, 3)))
 
 
-@pytest.mark.parametrize("bound", [np.inf, np.nan, -1.0])
+@pytest.mark.parametrize("bound", [np.inf, np.nan, -1.0, "x", None, True])
 def test_a_bound_that_checks_nothing_is_refused(bound):
-    with pytest.raises(ValueError, match="bound must be finite"):
+    with pytest.raises(ValueError, match="bound must be a finite number"):
         check_same_as(np.ones(3), np.zeros(3), bound)
+
+
+@pytest.mark.parametrize(
+    ("number", "guess", "answer"),
+    [
+        (105, 104, "Not yet: your guess 104 is too small. It is 105."),
+        (123456, 123457, "too large. It is 123456."),
+        (np.int64(3), 3.0, "Right. It is 3."),
+        (1e-15, 5e-13, "too large"),
+        (0.2, 0.201, "Right. It is 0.2."),
+    ],
+)
+def test_counts_are_met_exactly_and_other_numbers_nearly(
+    capsys, number, guess, answer
+):
+    check_number(number, guess, name="It")
+    assert answer in capsys.readouterr().out
+
+
+def test_large_integers_are_not_rounded_into_each_other():
+    with pytest.raises(WrongValues):
+        check_same_as(np.array([2**53]), np.array([2**53 + 1]))
+
+
+@pytest.mark.parametrize(
+    ("actual", "message"),
+    [
+        (np.array([1 + 1j]), "result has dtype complex128; use real numbers"),
+        (np.ma.masked_less(np.ones(1), 2), "result must be a NumPy array"),
+        ([1.0], "result must be a NumPy array or a torch tensor, not list"),
+        (None, "not NoneType"),
+        ((np.ones(1), np.ones(1)), "not tuple"),
+        (np.array(["1"]), "use real numbers"),
+        (torch.ones(1).to_sparse(), "result must be a dense tensor"),
+        (torch.ones(1, device="meta"), "result must be a dense tensor"),
+    ],
+)
+def test_what_holds_no_real_numbers_is_refused(actual, message):
+    with pytest.raises(ValueError, match=message):
+        check_same_as(actual, np.ones(1))

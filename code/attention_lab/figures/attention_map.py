@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from attention_lab.axes import ShapeMismatch
-from attention_lab.figures.data import as_array, check_index, check_size
+from attention_lab.figures.data import (
+    as_array,
+    as_sequence,
+    check_index,
+    check_size,
+)
 from attention_lab.figures.digits import weight_text
 from attention_lab.figures.marks import Box, Mark
 from attention_lab.figures.palette import (
@@ -55,7 +60,8 @@ def draw_attention_map(
         If the image does not divide into as many square patches as there
         are keys, or the weights have the wrong axes.
     ValueError
-        If an index is outside its axis, or weights are outside [0, 1].
+        If an index is outside its axis, `heads` is no list, or weights are
+        outside [0, 1].
 
     Examples
     --------
@@ -64,7 +70,7 @@ def draw_attention_map(
     >>> draw_attention_map(np.eye(4), flat, query=2).passed
     True
     """
-    image = as_array("image_HW", image_HW, ndim=2).astype(float)
+    image = as_array("image_HW", image_HW, axes="HW").astype(float)
     array = as_array("weights", weights)
     if array.ndim not in (2, 3):
         raise ShapeMismatch(
@@ -79,9 +85,11 @@ def draw_attention_map(
             f"{stack.shape[2]}; each patch is a query and a key"
         )
     query = check_index("query", query, "L", stack.shape[1])
+    if heads is None:
+        heads = range(stack.shape[0])
     chosen = [
         check_index("heads", head, "H", stack.shape[0])
-        for head in (range(stack.shape[0]) if heads is None else heads)
+        for head in as_sequence("heads", heads, "a list of heads")
     ]
     check_size("heads", "H", len(chosen), MOST_HEADS)
     if not chosen:
@@ -101,7 +109,7 @@ def draw_attention_map(
     ]
     return Picture(
         panels,
-        title or f"Whom patch {query} looks at",
+        f"Whom patch {query} looks at" if title is None else title,
         f"The image in {count * count} patches, then the weights of patch "
         f"{query} for each of them.",
         f"Patch {query} looks most " + ", ".join(parts) + ".",

@@ -98,7 +98,7 @@ def check_position_coded(name: str, data: Any) -> np.ndarray:
     ValueError
         If `x[b, l, e]` is not `(b·L + l)·E + e`; names the first place.
     """
-    x = as_array(name, data, ndim=3)
+    x = as_array(name, data, axes="BLE")
     wanted = np.arange(x.size).reshape(x.shape)
     if (x != wanted).any():
         place = tuple(int(i) for i in np.argwhere(x != wanted)[0])
@@ -231,7 +231,7 @@ def check_heads_shape(
 
 def _check_heads(name: str, data: Any, x: np.ndarray) -> np.ndarray:
     """Return the heads, or refuse those that do not come from x."""
-    heads = as_array(name, data, ndim=4)
+    heads = as_array(name, data, axes="BHLD")
     check_heads_shape(name, heads, x)
     if sorted(heads.ravel().tolist()) != list(range(x.size)):
         raise ValueError(

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from attention_lab.axes import check_tile
+from attention_lab.axes import ShapeMismatch, check_tile
 from attention_lab.figures.data import (
     as_array,
+    as_number,
+    as_sequence,
+    as_whole,
     check_index,
     check_same_size,
     check_size,
@@ -37,6 +40,7 @@ MOST_FRAMES, MOST_QUERIES, MOST_KEYS_PER_TILE = 12, 8, 4
 MOST_CHANNELS, MOST_TILES = 6, 17
 _LEFT, _ROW, _CELL = 58, 20, 28
 _STATE = ("row_max", "rescale", "row_sum")
+_AXES = {"scores": "BHLS", **dict.fromkeys(_STATE, "BHL"), "acc": "BHLD"}
 _STATE_X = (_LEFT + MOST_KEYS_PER_TILE * _CELL + 36, 45, 44)
 
 
@@ -67,8 +71,8 @@ def draw_flash_frames(
     TILE_L, TILE_S : queries and keys per tile; at most 8 and 4.
     tile_row, batch, head : the block of queries to draw.
     output_error, lse_error : distance of the final output and of the
-        log-sum-exp to the reference.
-    tolerance : what both errors are held against.
+        log-sum-exp to the reference; finite and at least 0.
+    tolerance : what both errors are held against; finite and at least 0.
     provenance : where the trace was recorded.
     title : heading of the picture.
 
@@ -80,10 +84,12 @@ def draw_flash_frames(
     Raises
     ------
     ShapeMismatch
-        If the parts of a step differ in their number of queries.
+        If the parts of a step, or two steps, differ in an axis, or a tile has
+        not the size that S, TILE_L and TILE_S give it.
     ValueError
-        If the trace has no tile of this block, is too long, incomplete or
-        holds NaN, or an error is NaN.
+        If the trace is no list, has no tile of this block or one twice, is
+        too long, incomplete or holds NaN, if a size, an index, an error or
+        the tolerance is not such a number, or a text is missing.
 
     Examples
     --------
@@ -97,9 +103,15 @@ def draw_flash_frames(
     """
     for name, size in (("S", S), ("TILE_L", TILE_L), ("TILE_S", TILE_S)):
         check_tile(name, size)
+    check_size("draw_flash_frames", "L in a tile", TILE_L, MOST_QUERIES)
+    check_size("draw_flash_frames", "S in a tile", TILE_S, MOST_KEYS_PER_TILE)
     tiles = math.ceil(S / TILE_S)
     check_size("draw_flash_frames", "S in tiles", tiles, MOST_TILES)
-    steps = read_steps(trace, S, TILE_S, (tile_row, batch, head))
+    tile_row = as_whole("tile_row", tile_row)
+    steps = read_steps(trace, S, TILE_L, TILE_S, (tile_row, batch, head))
+    tolerance = as_number("tolerance", tolerance, least=0)
+    output_error = as_number("output_error", output_error, least=0)
+    lse_error = as_number("lse_error", lse_error, least=0)
     first_query = tile_row * TILE_L
     held = f"≤ {error_text(tolerance)}"
     rows, D = steps[0]["acc"].shape
@@ -127,11 +139,9 @@ def draw_flash_frames(
 def _error_verdict(
     name: str, error: float, tolerance: float, held: str, provenance: str
 ) -> Verdict:
-    if math.isnan(error):
-        raise ValueError(f"the error of the {name} is NaN, so nothing is known")
     return Verdict(
         f"{name} against the reference",
-        bool(error <= tolerance),
+        error <= tolerance,
         f"off by {error_text(error)}",
         held,
         provenance,
@@ -139,55 +149,89 @@ def _error_verdict(
 
 
 def read_steps(
-    trace: Sequence[Any], S: int, TILE_S: int, block: tuple[int, int, int]
+    trace: Sequence[Any],
+    S: int,
+    TILE_L: int,
+    TILE_S: int,
+    block: tuple[int, int, int],
 ) -> list[dict[str, Any]]:
     """Return the steps of one block: (tile row, batch, head).
 
     Raises
     ------
     ShapeMismatch
-        If the parts of a step differ in their number of queries.
+        If the parts of a step, or two steps, differ in an axis, or a tile has
+        not the size that S, TILE_L and TILE_S give it.
     ValueError
-        If the trace has no tile of this block, is too long, incomplete or
-        holds NaN.
+        If the trace is no list, has no tile of this block or one twice, is
+        too long, incomplete or holds NaN.
     """
     tile_row, batch, head = block
-    steps = []
+    steps: dict[int, dict[str, Any]] = {}
+    trace = as_sequence("trace", trace, "a list of steps, one per visited tile")
     for number, step in enumerate(trace):
         place = f"trace[{number}]"
-        if int(read_field(step, "tile_row", place)) != tile_row:
+        row, column = (
+            as_whole(f"{place}.{name}", read_field(step, name, place))
+            for name in ("tile_row", "tile_col")
+        )
+        if row != tile_row:
             continue
-        first_key = int(read_field(step, "tile_col", place)) * TILE_S
-        if not 0 <= first_key < S:
+        if column in steps:
+            raise ValueError(
+                f"{place} visits tile_col = {column} a second time; is the "
+                "trace that of two runs?"
+            )
+        first_key = column * TILE_S
+        if first_key >= S:
             raise ValueError(
                 f"{place}.tile_col starts at key {first_key}, but S = {S}"
             )
-        read: dict[str, Any] = {"first_key": first_key}
-        for name in ("scores", *_STATE, "acc"):
-            whole = as_array(
-                f"{place}.{name}",
-                read_field(step, name, place),
-                ndim=3 if name in _STATE else 4,
-                allow_minus_inf=name in ("scores", "row_max"),
+        parts = _read_parts(step, place)
+        B, H, rows, keys = parts["scores"].shape
+        if rows > TILE_L:
+            raise ShapeMismatch(
+                f"{place}.scores: axis L has size {rows}, but TILE_L = {TILE_L}"
             )
-            check_index("batch", batch, "B", whole.shape[0])
-            check_index("head", head, "H", whole.shape[1])
-            read[name] = whole[batch, head]
-            rows = read["scores"].shape[0]
-            check_same_size(
-                f"{place}.{name}", read[name].shape[0], "L", "scores", rows
-            )
-        check_size(f"{place}.scores", "L", rows, MOST_QUERIES)
-        keys = read["scores"].shape[1]
-        check_size(f"{place}.scores", "S", keys, MOST_KEYS_PER_TILE)
-        steps.append(read)
+        check_same_size(
+            f"{place}.scores", keys, "S",
+            f"a tile of TILE_S = {TILE_S} from key {first_key} of {S}",
+            min(TILE_S, S - first_key),
+        )  # fmt: skip
+        check_index("batch", batch, "B", B)
+        check_index("head", head, "H", H)
+        read = {name: part[batch, head] for name, part in parts.items()}
+        first = next(iter(steps.values()), read)["acc"].shape
+        for axis, size, known in zip(
+            "LD", read["acc"].shape, first, strict=True
+        ):
+            check_same_size(f"{place}.acc", size, axis, "the first", known)
+        steps[column] = {"first_key": first_key, **read}
     if not steps:
         raise ValueError(
             f"trace has {len(trace)} tiles, none of them with tile_row = "
             f"{tile_row}: there is nothing to draw"
         )
     check_size("trace", "tiles", len(steps), MOST_FRAMES)
-    return steps
+    return list(steps.values())
+
+
+def _read_parts(step: Any, place: str) -> dict[str, np.ndarray]:
+    """Return the arrays of one step, which agree about B, H and L."""
+    parts: dict[str, np.ndarray] = {}
+    for name, axes in _AXES.items():
+        whole = as_array(
+            f"{place}.{name}",
+            read_field(step, name, place),
+            axes=axes,
+            allow_minus_inf=name in ("scores", "row_max"),
+        )
+        parts[name] = whole
+        for axis, size, known in zip(
+            "BHL", whole.shape[:3], parts["scores"].shape[:3], strict=True
+        ):
+            check_same_size(f"{place}.{name}", size, axis, "scores", known)
+    return parts
 
 
 def layout_flash_frame(
@@ -204,7 +248,7 @@ def layout_flash_frame(
     span = key_span(first_key, keys)
     marks: list[Mark] = [
         heading(0, 8, f"{number + 1}. {span}"),
-        note(0, 28, "in shared memory:"),
+        note(0, 28, "tile of keys:"),
     ]
     visited = [other["first_key"] // TILE_S for other in steps]
     marks += _strip(S, TILE_S, first_key // TILE_S, visited)

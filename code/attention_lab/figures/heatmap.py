@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from attention_lab.figures.data import as_array, check_size
+from attention_lab.figures.data import as_array, as_text, check_size
 from attention_lab.figures.digits import weight_text
 from attention_lab.figures.marks import Box, Label, Mark
 from attention_lab.figures.palette import MUTED, weight_color
@@ -44,19 +44,22 @@ def draw_heatmap(
     Raises
     ------
     ShapeMismatch
-        If there are not two axes.
+        If there are not two axes, or the rows differ in length.
     ValueError
-        If a weight is outside [0, 1], or an axis is too long to draw.
+        If a weight is outside [0, 1], an axis is too long to draw, or a text
+        is missing.
 
     Examples
     --------
     >>> draw_heatmap([[0.5, 0.5], [0.9, 0.2]]).passed
     False
     """
-    weights = as_array("weights_LS", weights_LS, ndim=2)
+    weights = as_array("weights_LS", weights_LS, axes="LS")
     for axis, size in zip("LS", weights.shape, strict=True):
         check_size("weights_LS", axis, size, MOST_CELLS)
     check_weights("weights_LS", weights)
+    as_text("row_label", row_label)
+    as_text("col_label", col_label)
     row, column = np.unravel_index(np.argmax(weights), weights.shape)
     rows = tuple(
         (str(number), "  ".join(f"{weight:.3f}" for weight in line))

@@ -54,8 +54,8 @@ def draw_memory_strip(
     >>> draw_memory_strip(x, heads, head=1).finding
     'Head 1 lies in 4 runs of memory; no number was copied.'
     """
-    x = as_array("x_BLE", x_BLE, ndim=3)
-    heads = as_array("heads_BHLD", heads_BHLD, ndim=4)
+    x = as_array("x_BLE", x_BLE, axes="BLE")
+    heads = as_array("heads_BHLD", heads_BHLD, axes="BHLD")
     check_heads_shape("heads_BHLD", heads, x)
     batch = check_index("batch", batch, "B", heads.shape[0])
     head = check_index("head", head, "H", heads.shape[1])

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from attention_lab.axes import ShapeMismatch
-from attention_lab.figures.data import as_array
+from attention_lab.figures.data import as_array, as_sequence, as_whole
 from attention_lab.figures.marks import Label, Mark, Stroke
 from attention_lab.figures.palette import INK, MUTED, ROLE_COLORS, ink_on
 from attention_lab.figures.parts import cell, heading, note
@@ -19,6 +21,7 @@ from attention_lab.figures.picture import (
     Picture,
     Table,
     Verdict,
+    check_verdicts,
 )
 
 ROLES = "qkv"
@@ -53,8 +56,9 @@ def draw_packing(
     ShapeMismatch
         If the layouts differ in size, or rows are not triples.
     ValueError
-        If a layout misses a row or holds one twice, is not an order of p, h
-        and d, or `follow` is no row of it.
+        If the layouts are no mapping, a layout misses a row or holds one
+        twice, is not an order of p, h and d, `follow` is no row of it, or
+        `verdicts` holds something else.
 
     Examples
     --------
@@ -65,17 +69,24 @@ def draw_packing(
     >>> draw_packing({"p h d": phd, "h p d": hpd}, verdicts=[trip]).finding
     'k of head 0, channel 0 is row 4 in p h d, row 2 in h p d.'
     """
+    if not isinstance(rows_by_layout, Mapping):
+        raise ValueError(
+            "rows_by_layout must be a mapping from layouts such as 'p h d' to "
+            f"their rows, not {type(rows_by_layout).__name__}"
+        )
     if not rows_by_layout:
         raise ValueError("rows_by_layout: pass at least one layout")
     rows, sizes = _check_rows(rows_by_layout)
-    if tuple(follow) not in next(iter(rows.values())):
+    checked = check_verdicts("verdicts", verdicts)
+    parts = as_sequence("follow", follow, "a triple (p, h, d)", 3)
+    p, h, d = follow = tuple(as_whole("follow", part) for part in parts)
+    if follow not in next(iter(rows.values())):
         raise ValueError(
-            f"follow = {tuple(follow)} is no (p, h, d) with "
+            f"follow = {follow} is no (p, h, d) with "
             f"P = 3, H = {sizes['h']}, D = {sizes['d']}"
         )
-    p, h, d = follow
     found = ", ".join(
-        f"row {triples.index(tuple(follow))} in {name}"
+        f"row {triples.index(follow)} in {name}"
         for name, triples in rows.items()
     )
     names = list(rows)
@@ -91,7 +102,7 @@ def draw_packing(
         "What each row of the fused projection is",
         "One column per layout: " + "; ".join(names) + ".",
         f"{ROLES[p]} of head {h}, channel {d} is {found}.",
-        [_order_verdict(rows, sizes), *verdicts],
+        [_order_verdict(rows, sizes), *checked],
         _table(rows),
     )
 
@@ -103,17 +114,25 @@ def _check_rows(
     rows: dict[str, list[Triple]] = {}
     sizes: dict[str, int] = {}
     for name, data in rows_by_layout.items():
-        if sorted(name.split()) != ["d", "h", "p"]:
+        known = isinstance(name, str) and sorted(name.split()) == [*"dhp"]
+        if not known:
             raise ValueError(
-                f"layout {name!r} must be an order of p, h and d, "
+                f"rows_by_layout: layout {name!r} must be an order of p, h and d, "
                 "such as 'p h d'"
             )
-        array = as_array(f"rows_by_layout[{name!r}]", data, ndim=2)
+        array = as_array(
+            f"rows_by_layout[{name!r}]", data, axes=("rows", "(p,h,d)")
+        )
         if array.shape[1] != 3:
             raise ShapeMismatch(
                 f"rows_by_layout[{name!r}]: each row is (p, h, d), but axis 1 "
                 f"has size {array.shape[1]}"
             )
+        if (array != np.floor(array)).any():
+            raise ValueError(
+                f"rows_by_layout[{name!r}] must hold whole numbers (p, h, d)"
+            )
+        array = array.astype(int)
         triples = [(int(p), int(h), int(d)) for p, h, d in array]
         own = dict(zip("phd", (array.max(axis=0) + 1).tolist(), strict=True))
         sizes = sizes or own

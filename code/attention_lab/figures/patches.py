@@ -59,8 +59,8 @@ def draw_patches(
     >>> draw_patches(image, rows).passed, draw_patches(image, image).passed
     (True, False)
     """
-    image = as_array("image_HW", image_HW, ndim=2)
-    rows = as_array("patches_LD", patches_LD, ndim=2)
+    image = as_array("image_HW", image_HW, axes="HW")
+    rows = as_array("patches_LD", patches_LD, axes="LD")
     count = patches_per_side(image, rows.shape[0])
     size = image.shape[0] // count
     if rows.shape[1] != size * size:

@@ -8,7 +8,11 @@ import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from attention_lab.figures.data import as_number, as_sequence, as_text
 from attention_lab.figures.marks import Mark
 from attention_lab.figures.palette import STATE_COLORS
 from attention_lab.figures.svg import render_svg
@@ -24,7 +28,8 @@ class Panel:
     Raises
     ------
     ValueError
-        If the panel is wider than `MAX_PANEL_WIDTH`, empty, or undescribed.
+        If the panel is wider than `MAX_PANEL_WIDTH`, empty, or undescribed,
+        or `marks` holds something else.
     """
 
     width: float
@@ -34,15 +39,16 @@ class Panel:
 
     def __post_init__(self) -> None:
         """Refuse what a phone or a screen reader could not show."""
+        for name in ("width", "height"):
+            as_number(name, getattr(self, name), least=0)
         if not 0 < self.width <= MAX_PANEL_WIDTH:
             raise ValueError(
                 f"width: a panel is at most {MAX_PANEL_WIDTH} px wide, "
                 f"not {self.width}"
             )
-        if not self.marks:
+        if not check_parts("marks", self.marks, Mark, "a tuple of marks"):
             raise ValueError("marks: a panel must show something")
-        if not self.alt.strip():
-            raise ValueError("alt: a panel must be described in words")
+        as_text("alt", self.alt)
 
     @classmethod
     def around(cls, marks: Sequence[Mark], alt: str) -> "Panel":
@@ -68,6 +74,11 @@ class Verdict:
     tolerance : what it was held against, or "exact".
     provenance : where the number comes from.
 
+    Raises
+    ------
+    ValueError
+        If `passed` is no bool, or a text is missing.
+
     Examples
     --------
     >>> print(Verdict("rows sum to 1", True, "off by 6e-08", "≤ 1e-06", "run"))
@@ -80,6 +91,15 @@ class Verdict:
     tolerance: str
     provenance: str
 
+    def __post_init__(self) -> None:
+        """Refuse a verdict that does not say what was checked, and where."""
+        for name in ("label", "value", "tolerance", "provenance"):
+            as_text(name, getattr(self, name))
+        if not isinstance(self.passed, (bool, np.bool_)):
+            raise ValueError(
+                f"passed must be True or False, not {self.passed!r}"
+            )
+
     def __str__(self) -> str:
         sign = "✓" if self.passed else "✗"
         return (
@@ -90,11 +110,26 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Table:
-    """The numbers behind a picture, for those who read rather than look."""
+    """The numbers behind a picture, for those who read rather than look.
+
+    Raises
+    ------
+    ValueError
+        If a part is no text, or a row has not one cell per column.
+    """
 
     summary: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what would not be a table."""
+        as_text("summary", self.summary)
+        size = len(check_parts("head", self.head, str, "a tuple of texts"))
+        what = f"a tuple of {size} texts"
+        rows = as_sequence("rows", self.rows, "a tuple of rows")
+        for place, row in enumerate(rows):
+            check_parts(f"rows[{place}]", row, str, what, size)
 
 
 @dataclass(frozen=True)
@@ -113,7 +148,8 @@ class Picture:
     Raises
     ------
     ValueError
-        If there is no panel, no verdict, or no text where text is needed.
+        If there is no panel, no verdict, or no text where text is needed, or
+        a panel, a verdict or the table is something else.
     """
 
     panels: Sequence[Panel]
@@ -126,15 +162,18 @@ class Picture:
 
     def __post_init__(self) -> None:
         """Check the parts and draw at once, so that errors show at once."""
-        if not self.panels:
+        if not check_parts("panels", self.panels, Panel, "a list of panels"):
             raise ValueError("panels: a picture needs at least one panel")
-        if not self.verdicts:
+        if not check_verdicts("verdicts", self.verdicts):
             raise ValueError(
                 "verdicts: a picture must say what was checked on its data"
             )
         for name in ("title", "alt", "finding"):
-            if not getattr(self, name).strip():
-                raise ValueError(f"{name}: must be a sentence, not empty")
+            as_text(name, getattr(self, name))
+        if self.table is not None and not isinstance(self.table, Table):
+            raise ValueError(
+                f"table must be a Table or None, not {self.table!r}"
+            )
         svgs = [
             render_svg(panel.width, panel.height, panel.marks, panel.alt)
             for panel in self.panels
@@ -168,6 +207,39 @@ class Picture:
             f"{html.escape(self.finding)}</p>"
             f"{verdicts}{_table_html(self.table)}</figcaption></figure>"
         )
+
+
+def check_parts(
+    name: str, parts: Any, kind: Any, what: str, size: int | None = None
+) -> list[Any]:
+    """Return the parts as a list, or refuse what is not all of one kind.
+
+    Raises
+    ------
+    ValueError
+        If `parts` is no list or tuple, has not `size` parts where that is
+        fixed, or a part is not of the kind; names the argument, the place
+        and the type found.
+    """
+    listed = as_sequence(name, parts, what, size)
+    for place, part in enumerate(listed):
+        if not isinstance(part, kind):
+            raise ValueError(
+                f"{name} must be {what}, but {name}[{place}] is of type "
+                f"{type(part).__name__}"
+            )
+    return listed
+
+
+def check_verdicts(name: str, verdicts: Any) -> list[Verdict]:
+    """Return the verdicts as a list, or refuse what is none.
+
+    Raises
+    ------
+    ValueError
+        If `verdicts` is no list or tuple of verdicts.
+    """
+    return check_parts(name, verdicts, Verdict, "a list of verdicts")
 
 
 def _verdict_html(verdict: Verdict) -> str:

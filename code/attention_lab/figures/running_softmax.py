@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from attention_lab.figures.data import as_array, check_same_size
+from attention_lab.figures.data import (
+    as_array,
+    as_number,
+    check_same_size,
+)
 from attention_lab.figures.digits import (
     cell_text,
     decimal_text,
@@ -61,9 +65,11 @@ def draw_running_softmax(
     Raises
     ------
     ShapeMismatch
-        If `output` and `reference`, or two tiles' `acc`, differ in size.
+        If `output`, `reference` and the tiles' `acc` differ in size.
     ValueError
-        If the trace is empty, too long, incomplete, or holds NaN.
+        If the trace is no list, empty, too long, incomplete, holds NaN or
+        differs from its own scores without limit, if `tolerance` is not
+        finite and at least 0, or a text is missing.
 
     Examples
     --------
@@ -74,10 +80,14 @@ def draw_running_softmax(
     True
     """
     frames = read_frames(trace)
-    final = as_array("output", output, ndim=1).astype(float)
-    wanted = as_array("reference", reference, ndim=1).astype(float)
+    tolerance = as_number("tolerance", tolerance, least=0)
+    final = as_array("output", output, axes="D").astype(float)
+    wanted = as_array("reference", reference, axes="D").astype(float)
     check_same_size("output", final.size, "D", "reference", wanted.size)
-    error = float(np.max(np.abs(final - wanted)))
+    check_same_size("output", final.size, "D", "trace", frames[0].acc.size)
+    with np.errstate(over="ignore"):  # as_number refuses the infinity
+        error = np.max(np.abs(final - wanted))
+    error = as_number("the distance of output to reference", error)
     gap, where = largest_gap(frames)
     grown = sum(f.row_max > f.old_max for f in frames[1:])
     keys = sum(frame.scores.size for frame in frames)

@@ -10,6 +10,8 @@ import numpy as np
 from attention_lab.axes import check_tile
 from attention_lab.figures.data import (
     as_array,
+    as_number,
+    as_sequence,
     check_index,
     check_same_size,
     check_size,
@@ -37,7 +39,8 @@ class Frame:
         """What the tile's own weights add to the sum."""
         if math.isinf(self.row_max):
             return 0.0
-        return float(np.exp(self.scores.astype(float) - self.row_max).sum())
+        with np.errstate(over="ignore"):  # where the maximum is wrong
+            return float(np.exp(self.scores.astype(float) - self.row_max).sum())
 
 
 def trace_of_row(
@@ -57,9 +60,11 @@ def trace_of_row(
     Raises
     ------
     ShapeMismatch
-        If the number of states is not that of the tiles.
+        If the number of states is not that of the tiles, or a state has not
+        one row per row of the scores.
     ValueError
-        If `row` is outside its axis, or the data are empty or hold NaN.
+        If `states` is no list, `row` is outside its axis, the data are empty
+        or hold NaN, or a maximum shrinks so far that α is infinite.
 
     Examples
     --------
@@ -67,9 +72,10 @@ def trace_of_row(
     >>> trace_of_row([[1.0, 1.0]], [state], 2)[0]["rescale"]
     0.0
     """
-    scores = as_array("scores_LS", scores_LS, ndim=2, allow_minus_inf=True)
+    scores = as_array("scores_LS", scores_LS, axes="LS", allow_minus_inf=True)
     row = check_index("row", row, "L", scores.shape[0])
     starts = range(0, scores.shape[1], check_tile("TILE_S", TILE_S))
+    states = as_sequence("states", states, "a list of states, one per tile")
     check_same_size("states", len(states), "tiles", "scores_LS", len(starts))
     trace, old_max = [], -math.inf
     for number, start in enumerate(starts):
@@ -79,14 +85,17 @@ def trace_of_row(
             part = as_array(
                 f"{place}.{name}",
                 read_field(states[number], name, place),
-                ndim=2 if name == "acc" else 1,
+                axes="LD" if name == "acc" else "L",
                 allow_minus_inf=name == "row_max",
             )
-            step[name] = part[check_index("row", row, "L", part.shape[0])]
+            check_same_size(
+                f"{place}.{name}", part.shape[0], "L", "scores_LS",
+                scores.shape[0],
+            )  # fmt: skip
+            step[name] = part[row]
         new_max = float(step["row_max"])
-        grew_from_nothing = math.isinf(old_max)
-        step["rescale"] = (
-            0.0 if grew_from_nothing else math.exp(old_max - new_max)
+        step["rescale"] = as_number(
+            f"{place}: α = e^(old max − max)", _factor(old_max, new_max)
         )
         old_max = new_max
         trace.append(step)
@@ -99,8 +108,9 @@ def read_frames(trace: Sequence[Any]) -> list[Frame]:
     Raises
     ------
     ValueError
-        If the trace is empty, too long, incomplete, or holds NaN.
+        If the trace is no list, empty, too long, incomplete, or holds NaN.
     """
+    trace = as_sequence("trace", trace, "a list of steps, one per tile")
     if len(trace) == 0:
         raise ValueError("trace is empty: there is no tile to draw")
     check_size("trace", "tiles", len(trace), MOST_TILES)
@@ -111,18 +121,22 @@ def read_frames(trace: Sequence[Any]) -> list[Frame]:
         scores = as_array(
             f"{place}.scores",
             read_field(step, "scores", place),
-            ndim=1,
+            axes="S",
             allow_minus_inf=True,
         )
         check_size(f"{place}.scores", "S", scores.size, MOST_KEYS_PER_TILE)
-        acc = as_array(f"{place}.acc", read_field(step, "acc", place), ndim=1)
+        acc = as_array(f"{place}.acc", read_field(step, "acc", place), axes="D")
         if frames:
             check_same_size(
                 f"{place}.acc", acc.size, "D", "trace[0].acc",
                 frames[0].acc.size,
             )  # fmt: skip
         row_max, row_sum, rescale = (
-            _number(place, name, read_field(step, name, place))
+            as_number(
+                f"{place}.{name}",
+                read_field(step, name, place),
+                allow_minus_inf=name == "row_max",
+            )
             for name in ("row_max", "row_sum", "rescale")
         )
         frames.append(
@@ -139,6 +153,11 @@ def largest_gap(frames: Sequence[Frame]) -> tuple[float, str]:
 
     max is the largest score so far, α = e^(old max − max), and
     sum = α · old sum + Σ e^(score − max).
+
+    Raises
+    ------
+    ValueError
+        If the distance is not finite; names the step and the quantity.
     """
     worst, where = 0.0, ""
     for number, frame in enumerate(frames, start=1):
@@ -148,22 +167,22 @@ def largest_gap(frames: Sequence[Frame]) -> tuple[float, str]:
         if largest != frame.row_max:
             told["max"], found["max"] = largest, frame.row_max
         if frame.old_sum != 0:  # else there is nothing to scale
-            told["α"] = math.exp(frame.old_max - frame.row_max)
+            told["α"] = _factor(frame.old_max, frame.row_max)
             found["α"] = frame.rescale
         for name, value in told.items():
-            gap = abs(found[name] - value)
+            gap = as_number(
+                f"trace[{number - 1}]: the distance of {name} to what the "
+                "scores say",
+                abs(found[name] - value),
+            )
             if gap > worst:
                 worst, where = gap, f" ({name}, tile {number})"
     return worst, where
 
 
-def _number(place: str, name: str, value: Any) -> float:
-    """Return one number of a step; only the maximum may be −∞."""
-    array = as_array(
-        f"{place}.{name}", value, allow_minus_inf=name == "row_max"
-    )
-    if array.size != 1:
-        raise ValueError(
-            f"{place}.{name} must be one number, not {array.shape}"
-        )
-    return float(array.reshape(()))
+def _factor(old_max: float, new_max: float) -> float:
+    """Return α = e^(old max − max): 0 after nothing, ∞ where it overflows."""
+    if math.isinf(old_max):
+        return 0.0
+    with np.errstate(over="ignore"):
+        return float(np.exp(old_max - new_max))

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from attention_lab.axes import AXES, ShapeMismatch
-from attention_lab.figures.data import as_array, shown_places
+from attention_lab.figures.data import (
+    as_array,
+    as_sequence,
+    as_text,
+    shown_places,
+)
 from attention_lab.figures.digits import cell_text
 from attention_lab.figures.marks import Box, Label, Mark, Stroke, shorten
 from attention_lab.figures.palette import MUTED, value_color
@@ -58,8 +63,8 @@ def draw_shapes(
     ShapeMismatch
         If a suffix does not fit its array, or one letter has two sizes.
     ValueError
-        If an array is empty or holds NaN, a name has no axis letters, or
-        there are more steps than arrays.
+        If an array is empty or holds NaN, a name has no axis letters, a
+        title or step is no text, or there are more steps than arrays.
 
     Examples
     --------
@@ -72,6 +77,9 @@ arrays)
     """
     if not arrays:
         raise ValueError("arrays: pass at least one, such as q_BHLD=q")
+    steps = as_sequence("steps", steps, "a list of texts")
+    for place, step in enumerate(steps):
+        as_text(f"steps[{place}]", step)
     if len(steps) > len(arrays):
         raise ValueError(
             f"steps has {len(steps)} lines for {len(arrays)} arrays; each "
@@ -92,7 +100,7 @@ arrays)
     )
     return Picture(
         panels,
-        title or f"The shapes of {', '.join(data)}",
+        f"The shapes of {', '.join(data)}" if title is None else title,
         "One stack of sheets per array, in order: " + ", ".join(data) + ".",
         f"The largest array is {largest}: {plain}{data[largest].size} numbers.",
         [

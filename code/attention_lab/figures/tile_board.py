@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from attention_lab.axes import ShapeMismatch, check_tile
-from attention_lab.figures.data import as_array, check_size
+from attention_lab.figures.data import (
+    as_array,
+    as_sequence,
+    as_whole,
+    check_size,
+)
 from attention_lab.figures.marks import Box, Mark, Stroke, text_width
 from attention_lab.figures.palette import (
     CELL_EDGE,
@@ -60,7 +65,7 @@ def draw_tiles(
     Returns
     -------
     One panel. Places outside the matrix are hatched; so are masked ones,
-    and a tile that was skipped says so.
+    and a tile that was skipped says so, where there is room.
 
     Raises
     ------
@@ -68,7 +73,8 @@ def draw_tiles(
         If `kept` is not (L, S).
     ValueError
         If a size is not a positive whole number, an axis is too long to draw,
-        or a visited tile does not exist.
+        `visited` is no list of pairs of whole numbers, a visited tile does
+        not exist, `kept` holds more than True and False, or a text is missing.
 
     Examples
     --------
@@ -82,6 +88,7 @@ def draw_tiles(
         check_size("draw_tiles", name, size, MOST_POSITIONS)
     mask = _check_mask(kept, L, S)
     rows, columns = math.ceil(L / TILE_L), math.ceil(S / TILE_S)
+    visited = as_sequence("visited", visited, "a list of visited tiles")
     order = _check_visited(visited, rows, columns)
     needed = needed_tiles(mask, TILE_L, TILE_S)
     missed = int(np.sum(needed & (order < 0)))
@@ -160,7 +167,8 @@ def layout_tiles(
             ]
             size = (TILE_S * side, TILE_L * side)
             marks += _tile(x, y, size, side, part, int(order[i, j]))
-            tags += _tag(x, y, size, int(order[i, j]))
+            inside = (part.shape[1] * side, part.shape[0] * side)
+            tags += _tag(x, y, size, inside, int(order[i, j]))
     right = _LEFT + columns * TILE_S * side
     bottom = _TOP + rows * TILE_L * side
     true_right, true_bottom = _LEFT + S * side, _TOP + L * side
@@ -211,15 +219,32 @@ def _tile(
 
 
 def _tag(
-    x: float, y: float, size: tuple[float, float], number: int
+    x: float,
+    y: float,
+    size: tuple[float, float],
+    inside: tuple[float, float],
+    number: int,
 ) -> list[Mark]:
-    """Write the tile's number, or "skip", in its middle where it fits."""
+    """Write the tile's number, or "skip", where it fits.
+
+    That is the middle of the part inside the matrix; where that part is too
+    small, the rest of the tile to its right, else that below it.
+    """
     text, bold = (str(number + 1), True) if number >= 0 else ("skip", False)
-    for font, tall in ((11, 16), (9, 11)):
-        wide = text_width(text, font, bold=bold) + 4
-        if wide <= size[0] - 1 and tall <= size[1] - 1:
-            left = x + (size[0] - wide) / 2
-            top = y + (size[1] - tall) / 2
+    (width, height), (in_width, in_height) = size, inside
+    rooms = (
+        (0.0, 0.0, in_width, in_height),
+        (in_width + 1, 0.0, width - in_width - 1, in_height),
+        (0.0, in_height + 1, width, height - in_height - 1),
+    )
+    fonts = ((11, 16, 4), (9, 11, 2))  # size, height and spare width
+    for (left, top, room, deep), (font, tall, spare) in itertools.product(
+        rooms, fonts
+    ):
+        wide = text_width(text, font, bold=bold) + spare
+        if wide <= room - 1 and tall <= deep - 1:
+            left += x + (room - wide) / 2
+            top += y + (deep - tall) / 2
             return cell(
                 left, top, wide, tall, PAPER, text, size=font, bold=bold
             )
@@ -260,6 +285,11 @@ def _check_mask(kept: Any, L: int, S: int) -> np.ndarray:
         raise ShapeMismatch(
             f"kept has shape {mask.shape}, but L = {L} and S = {S}"
         )
+    if not np.isin(mask, (0, 1)).all():
+        raise ValueError(
+            "kept must hold True where a query may see a key, else False, and "
+            f"no other numbers; it reaches from {mask.min()} to {mask.max()}"
+        )
     return mask.astype(bool)
 
 
@@ -269,10 +299,12 @@ def _check_visited(
     """Return per tile when it was first visited, −1 for never."""
     order = np.full((rows, columns), -1)
     for number, tile in enumerate(visited):
-        row, column = (int(place) for place in tile)
-        if not (0 <= row < rows and 0 <= column < columns):
+        name = f"visited[{number}]"
+        pair = as_sequence(name, tile, "a pair (tile row, tile column)", 2)
+        row, column = (as_whole(name, place) for place in pair)
+        if row >= rows or column >= columns:
             raise ValueError(
-                f"visited[{number}] = ({row}, {column}), but there are {rows} "
+                f"{name} = ({row}, {column}), but there are {rows} "
                 f"tile rows and {columns} tile columns"
             )
         if order[row, column] < 0:

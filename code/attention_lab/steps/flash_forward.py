@@ -21,9 +21,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attention_lab.axes import check_tile
-from attention_lab.contract import check_attention_call
+from attention_lab.contract import check_attention_call, check_tensors
 from attention_lab.gpu import cuda
-from attention_lab.steps.launch import cdiv, check_grid, read_operands
+from attention_lab.steps import scaled_dot_product
+from attention_lab.steps.launch import (
+    MAX_SHARED_BYTES,
+    cdiv,
+    check_grid,
+    check_tile_budget,
+    read_operands,
+)
 from attention_lab.steps.online_softmax import (
     expand_mask,
     finish,
@@ -40,8 +47,6 @@ from attention_lab.steps.scaled_dot_product import (
 )
 
 DEFAULT_TILE = 16
-MAX_THREADS = 1024  # in one block, on every CUDA device
-MAX_SHARED_BYTES = 48 * 1024  # static shared memory of one block
 
 
 class FlashResult(NamedTuple):
@@ -113,37 +118,69 @@ def flash_forward(
     call = check_attention_call(
         query, key, value, attn_mask, is_causal, scale, enable_gqa
     )
-    check_tile("TILE_L", TILE_L)
-    check_tile("TILE_S", TILE_S)
+    TILE_L = check_tile("TILE_L", TILE_L)
+    TILE_S = check_tile("TILE_S", TILE_S)
+    check_tensors(query=query, key=key, value=value)
+    if call.is_empty:  # no tile to visit; the gradients are zeros
+        options = (attn_mask, is_causal, scale, enable_gqa)
+        out = scaled_dot_product.attention(query, key, value, *options)
+        work = torch.float32 if query.dtype in HALF_PRECISIONS else query.dtype
+        shape = (call.B, call.H, call.L)
+        return FlashResult(out, out.new_full(shape, -math.inf, dtype=work))
     dtype = query.dtype
     if dtype in HALF_PRECISIONS:
         query, key, value = query.float(), key.float(), value.float()
     key = share_heads(key, call.group)
     value = share_heads(value, call.group)
     mask = expand_mask(attn_mask, call, query)
+    query = query * call.scale
 
-    outs = [query.new_zeros(call.B, call.H, 0, call.D_v)]
-    lses = [query.new_zeros(call.B, call.H, 0)]
+    outs, lses = [], []
     for row in range(0, call.L, TILE_L):
         rows = slice(row, row + TILE_L)
-        q_tile = query[:, :, rows]
-        state = start(q_tile, call.D_v)
-        visible = min(call.S, row + TILE_L) if is_causal else call.S
-        for s in range(0, visible, TILE_S):
-            keys = slice(s, s + TILE_S)
-            scores = q_tile @ key[:, :, keys].mT * call.scale
-            mask_tile = None if mask is None else mask[..., rows, keys]
-            scores = masked(scores, mask_tile, is_causal, row, s)
-            before = state
-            state = update(before, scores, value[:, :, keys])
-            if trace is not None:
-                rescale = torch.exp(before.row_max - finite(state.row_max))
-                place = (row // TILE_L, s // TILE_S)
-                trace.append(TileStep(*place, scores, rescale, *state))
-        out, lse = finish(state)
+        out, lse = walk_over_keys(
+            query[:, :, rows],
+            key,
+            value,
+            None if mask is None else mask[..., rows, :],
+            row,
+            TILE_L,
+            TILE_S,
+            is_causal,
+            trace,
+        )
         outs.append(out)
         lses.append(lse)
     return FlashResult(torch.cat(outs, dim=2).to(dtype), torch.cat(lses, dim=2))
+
+
+def walk_over_keys(
+    q_tile: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    row: int,
+    TILE_L: int,
+    TILE_S: int,
+    is_causal: bool,
+    trace: list[TileStep] | None,
+) -> tuple[Tensor, Tensor]:
+    """Visit the tiles of keys for one tile of queries; return out and lse."""
+    state = start(q_tile, value.shape[-1])
+    visible = key.shape[2]
+    if is_causal:  # no query of this tile sees a later key
+        visible = min(visible, row + q_tile.shape[2])
+    for s in range(0, visible, TILE_S):
+        keys = slice(s, s + TILE_S)
+        scores = q_tile @ key[:, :, keys].mT
+        mask_tile = None if mask is None else mask[..., keys]
+        scores = masked(scores, mask_tile, is_causal, row, s)
+        before, state = state, update(state, scores, value[:, :, keys])
+        if trace is not None:
+            rescale = torch.exp(before.row_max - finite(state.row_max))
+            place = (row // TILE_L, s // TILE_S)
+            trace.append(TileStep(*place, scores, rescale, *state))
+    return finish(state)
 
 
 def attention(
@@ -248,7 +285,7 @@ def make_flash_kernel(
         row_max, row_sum = real(-math.inf), real(0.0)
         visible = k_BHSD.shape[2]
         if is_causal:  # no row of this block sees a later key
-            visible = min(visible, (cuda.blockIdx.x + 1) * TILE_L)
+            visible = min(visible, L, (cuda.blockIdx.x + 1) * TILE_L)
 
         for s0 in range(0, visible, TILE_S):
             # 1. Load: every thread brings its share of both tiles.
@@ -286,24 +323,32 @@ def flash_forward_cuda(
     enable_gqa: bool = False,
     *,
     TILE_L: int = DEFAULT_TILE,
-    TILE_S: int = DEFAULT_TILE,
+    TILE_S: int | None = None,
 ) -> FlashResult:
     """Run `flash_forward` as one kernel.
 
     NumPy arrays or torch tensors in, the same kind out; gradients are not
-    tracked. TILE_L is also the number of threads in a block.
+    tracked.
+
+    Parameters
+    ----------
+    TILE_L : queries per tile, and threads in a block.
+    TILE_S : keys per tile; None takes 16, or fewer if 16 do not fit.
 
     Raises
     ------
     ValueError
-        If TILE_L exceeds 1024 threads, or the two tiles exceed 48 KiB of
-        shared memory; names the sizes.
+        If TILE_L exceeds 1024 threads, or the tiles of keys and values exceed
+        48 KiB of shared memory; names the sizes.
     """
     ops = read_operands(
         query, key, value, attn_mask, is_causal, scale, enable_gqa
     )
     call = ops.call
-    check_tile_budget(TILE_L, TILE_S, call.D + call.D_v, ops.dtype.itemsize)
+    key_bytes = (call.D + call.D_v) * ops.dtype.itemsize
+    if TILE_S is None:
+        TILE_S = min(DEFAULT_TILE, max(1, MAX_SHARED_BYTES // key_bytes))
+    check_tile_budget(TILE_L, TILE_S, key_bytes)
     if call.is_empty:
         return FlashResult(
             ops.zeros(call.B, call.H, call.L, call.D_v),
@@ -334,38 +379,6 @@ def flash_forward_cuda(
     return FlashResult(ops.result(out_BHLD), ops.log_result(lse_BHL))
 
 
-def check_tile_budget(
-    TILE_L: int, TILE_S: int, widths: int, item_bytes: int
-) -> None:
-    """Refuse tiles that no GPU can launch.
-
-    Parameters
-    ----------
-    widths : D + D_v, the numbers in shared memory per key.
-    item_bytes : bytes per number.
-
-    Raises
-    ------
-    ValueError
-        If a tile size is below 1, TILE_L exceeds the threads of a block, or
-        the tiles exceed the static shared memory of a block.
-    """
-    check_tile("TILE_L", TILE_L)
-    check_tile("TILE_S", TILE_S)
-    if TILE_L > MAX_THREADS:
-        raise ValueError(
-            f"TILE_L = {TILE_L} needs as many threads in a block, but CUDA "
-            f"allows {MAX_THREADS}"
-        )
-    shared_bytes = TILE_S * widths * item_bytes
-    if shared_bytes > MAX_SHARED_BYTES:
-        raise ValueError(
-            f"TILE_S = {TILE_S} rows of D + D_v = {widths} numbers need "
-            f"{shared_bytes} bytes of shared memory, but a block has "
-            f"{MAX_SHARED_BYTES}"
-        )
-
-
 def attention_cuda(
     query: Float[Any, "B H L D"],
     key: Float[Any, "B H_kv S D"],
@@ -376,7 +389,7 @@ def attention_cuda(
     enable_gqa: bool = False,
     *,
     TILE_L: int = DEFAULT_TILE,
-    TILE_S: int = DEFAULT_TILE,
+    TILE_S: int | None = None,
 ) -> Float[Any, "B H L D_v"]:
     """Return the output of `flash_forward_cuda` alone."""
     return flash_forward_cuda(

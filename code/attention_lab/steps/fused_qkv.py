@@ -27,7 +27,9 @@ from attention_lab.axes import (
     ShapeMismatch,
     check_axes,
     check_divisible,
+    check_size,
 )
+from attention_lab.contract import check_tensors
 from attention_lab.gpu import cuda, to_device
 from attention_lab.steps import multi_head, scaled_dot_product
 from attention_lab.steps.launch import (
@@ -38,6 +40,7 @@ from attention_lab.steps.launch import (
     same_kind,
     to_real,
 )
+from attention_lab.steps.module_inputs import check_tokens
 
 P = 3  # query, key, value
 LAYOUTS = ("p h d", "h p d", "h d p")
@@ -73,6 +76,7 @@ def split_qkv(
     >>> split_qkv(packed, num_heads=1, layout="h d p")[0].flatten().tolist()
     [0.0, 3.0]
     """
+    check_tensors(packed=packed)
     check_axes("packed", packed, ("B", "L", "P·E"))
     _head_width(packed.shape[-1], num_heads, "packed")
     return rearrange(
@@ -104,6 +108,9 @@ def convert_layout(
     >>> convert_layout(torch.arange(6), 1, "h d p", "p h d").tolist()
     [0, 3, 1, 4, 2, 5]
     """
+    check_tensors(weight=weight)
+    if weight.ndim == 0:
+        raise ShapeMismatch("weight has no axes, but the first must be P·E")
     _head_width(weight.shape[0], num_heads, "weight")
     return rearrange(
         weight,
@@ -127,7 +134,12 @@ def fuse(
     ShapeMismatch
         If the three differ in shape, or H does not divide E.
     """
+    check_tensors(q=q, k=k, v=v)
     for name, other in (("k", k), ("v", v)):
+        if other.dtype != q.dtype:
+            raise ValueError(
+                f"{name} has dtype {other.dtype}, but q has {q.dtype}"
+            )
         if other.shape != q.shape:
             raise ShapeMismatch(
                 f"{name} has shape {tuple(other.shape)}, but q has "
@@ -208,6 +220,10 @@ class FusedQKVAttention(nn.Module):
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.layout = check_layout(layout)
+        if not isinstance(recompute, bool):
+            raise ValueError(
+                f"recompute must be True or False, not {recompute!r}"
+            )
         self.recompute = recompute
         self.qkv = nn.Linear(embed_dim, P * embed_dim)
         self.out = nn.Linear(embed_dim, embed_dim)
@@ -225,7 +241,7 @@ class FusedQKVAttention(nn.Module):
         ShapeMismatch
             If the width is not `embed_dim`, or the mask does not fit.
         """
-        multi_head.check_tokens("x_BLE", x_BLE, self.embed_dim)
+        check_tokens("x_BLE", x_BLE, self.qkv.weight)
         if self.recompute and self.training and torch.is_grad_enabled():
             # use_reentrant=True gives the weights no gradient at all when x
             # does not need one itself.
@@ -246,21 +262,24 @@ class FusedQKVAttention(nn.Module):
         Raises
         ------
         ShapeMismatch
-            If the model widths differ.
+            If E or H differ; names both sizes.
+        ValueError
+            If it is another kind of module.
         """
+        if not isinstance(module, multi_head.MultiHeadAttention):
+            raise ValueError(
+                "module must be this book's MultiHeadAttention, not "
+                f"{type(module).__name__}"
+            )
+        check_size("module", "E", module.embed_dim, "this", self.embed_dim)
+        check_size("module", "H", module.num_heads, "this", self.num_heads)
         linears = (module.q_proj, module.k_proj, module.v_proj)
         for ours, name in (
             (self.qkv.weight, "weight"),
             (self.qkv.bias, "bias"),
         ):
             parts = [getattr(linear, name) for linear in linears]
-            fused = fuse(*parts, self.num_heads, self.layout)
-            if fused.shape != ours.shape:
-                raise ShapeMismatch(
-                    f"module: axis E has size {module.embed_dim}, but this "
-                    f"module has embed_dim E = {self.embed_dim}"
-                )
-            ours.copy_(fused)
+            ours.copy_(fuse(*parts, self.num_heads, self.layout))
         self.out.load_state_dict(module.out_proj.state_dict())
 
     @torch.no_grad()
@@ -285,7 +304,7 @@ class FusedQKVAttention(nn.Module):
         is_causal: bool = False,
     ) -> Float[Tensor, "B L E"]:
         """Do the same with kernels after the projection; no gradients."""
-        multi_head.check_tokens("x_BLE", x_BLE, self.embed_dim)
+        check_tokens("x_BLE", x_BLE, self.qkv.weight)
         packed = self.qkv(x_BLE)
         q, k, v = split_qkv_cuda(packed, self.num_heads, self.layout)
         out_BHLD = scaled_dot_product.attention_cuda(
@@ -350,14 +369,11 @@ def split_qkv_cuda(
     D = _head_width(rows, num_heads, "packed")
     steps = layout_steps(layout, num_heads, D)
     shape = (P, B, num_heads, L, D)
-    real = kernel_dtype(packed)
+    real = kernel_dtype("packed", packed)
     if 0 in shape:
         return same_kind(blank(shape, real), packed)
-    grid = (
-        cdiv(D, THREADS_D),
-        cdiv(L, THREADS_L),
-        check_grid(B * num_heads),
-    )
+    check_grid(B * num_heads, L, THREADS_L)
+    grid = (cdiv(D, THREADS_D), cdiv(L, THREADS_L), B * num_heads)
     out_device = to_device(blank(shape, real))
     split_qkv_kernel[grid, (THREADS_D, THREADS_L, 1)](
         out_device,

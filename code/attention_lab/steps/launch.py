@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numba import float32, float64
 
+from attention_lab.axes import check_tile
 from attention_lab.contract import (
+    DTYPES,
     AttentionCall,
     check_attention_call,
     dtype_name,
@@ -20,6 +22,9 @@ from attention_lab.gpu import to_device
 
 #: The largest grid in its second and third direction, on every CUDA device.
 GRID_LIMIT_YZ = 65_535
+#: The most threads of a block, and its static shared memory.
+MAX_THREADS = 1024
+MAX_SHARED_BYTES = 48 * 1024
 
 
 def cdiv(a: int, b: int) -> int:
@@ -33,20 +38,50 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def check_grid(heads: int) -> int:
+def check_grid(heads: int, rows: int = 1, rows_per_block: int = 1) -> int:
     """Return B·H as a grid size, or say that CUDA cannot launch that many.
 
     Raises
     ------
     ValueError
-        If B·H exceeds the grid's limit in its third direction.
+        If B·H, or the blocks along L, exceed the grid's limit.
     """
-    if heads > GRID_LIMIT_YZ:
-        raise ValueError(
-            f"query: axes B·H = {heads} need as many blocks in z, but CUDA "
-            f"allows {GRID_LIMIT_YZ}; split the batch"
-        )
+    for axes, blocks in (("B·H", heads), ("L", cdiv(rows, rows_per_block))):
+        if blocks > GRID_LIMIT_YZ:
+            raise ValueError(
+                f"axis {axes} needs {blocks} blocks, but CUDA allows "
+                f"{GRID_LIMIT_YZ} in this direction of the grid; split the "
+                "input"
+            )
     return heads
+
+
+def check_tile_budget(TILE_L: int, TILE_S: int, key_bytes: int) -> None:
+    """Refuse tiles that no GPU can launch.
+
+    Parameters
+    ----------
+    key_bytes : bytes of one key and its value, D + D_v numbers.
+
+    Raises
+    ------
+    ValueError
+        If a tile size is below 1, TILE_L exceeds the threads of a block, or
+        the tiles exceed the static shared memory of a block.
+    """
+    check_tile("TILE_L", TILE_L)
+    check_tile("TILE_S", TILE_S)
+    if TILE_L > MAX_THREADS:
+        raise ValueError(
+            f"TILE_L = {TILE_L} needs as many threads in a block, but CUDA "
+            f"allows {MAX_THREADS}"
+        )
+    if TILE_S * key_bytes > MAX_SHARED_BYTES:
+        raise ValueError(
+            f"TILE_S = {TILE_S} keys and values of D + D_v numbers, "
+            f"{key_bytes} bytes each, need {TILE_S * key_bytes} bytes of "
+            f"shared memory, but a block has {MAX_SHARED_BYTES}"
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +150,7 @@ def read_operands(
     call = check_attention_call(
         query, key, value, attn_mask, is_causal, scale, enable_gqa
     )
-    real = kernel_dtype(query)
+    real = kernel_dtype("query", query)
     q, k, v = (to_device(to_real(x, real)) for x in (query, key, value))
     return Operands(
         call=call,
@@ -130,18 +165,22 @@ def read_operands(
     )
 
 
-def kernel_dtype(array: Any) -> Any:
+def kernel_dtype(name: str, array: Any) -> Any:
     """Return the numba type in which kernels compute on this array.
 
     Raises
     ------
     ValueError
-        If the array is not floating.
+        If its dtype is none of the contract's, or it holds no numbers.
     """
-    name = dtype_name(array)
-    if "float" not in name:
-        raise ValueError(f"array has dtype {name}; kernels need floating ones")
-    return float64 if name == "float64" else float32
+    dtype = dtype_name(array)
+    if dtype not in DTYPES:
+        raise ValueError(
+            f"{name} has dtype {dtype}; kernels need one of {', '.join(DTYPES)}"
+        )
+    if getattr(array, "is_meta", False):
+        raise ValueError(f"{name} is on device meta, which holds no numbers")
+    return float64 if dtype == "float64" else float32
 
 
 def blank(shape: tuple[int, ...], real: Any) -> np.ndarray:
@@ -155,7 +194,7 @@ def to_real(array: Any, real: Any) -> np.ndarray:
     Gradients are not tracked through a kernel: a tensor is detached.
     """
     if hasattr(array, "detach"):
-        array = array.detach().cpu()
+        array = array.detach().resolve_neg().cpu()
         if dtype_name(array) == "bfloat16":
             array = array.float()
         array = array.numpy()

@@ -18,10 +18,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attention_lab.axes import (
-    ShapeMismatch,
-    axis_letters,
     check_axes,
     check_divisible,
+    check_size,
     shape_checked,
 )
 from attention_lab.gpu import cuda, to_device
@@ -33,6 +32,12 @@ from attention_lab.steps.launch import (
     kernel_dtype,
     same_kind,
     to_real,
+)
+from attention_lab.steps.module_inputs import (
+    check_dropout,
+    check_mask_of_heads,
+    check_tokens,
+    mask_of_head,
 )
 
 THREADS_D, THREADS_L = 8, 4  # one block of a copy: 32 threads, one warp
@@ -78,7 +83,8 @@ def merge_heads(x_BHLD: Float[Tensor, "B H L D"]) -> Float[Tensor, "B L E"]:
     True
     """
     x_BLHD = x_BHLD.permute(0, 2, 1, 3)
-    return x_BLHD.reshape(*x_BLHD.shape[:2], -1)
+    B, L, H, D = x_BLHD.shape
+    return x_BLHD.reshape(B, L, H * D)
 
 
 class MultiHeadAttention(nn.Module):
@@ -109,7 +115,7 @@ class MultiHeadAttention(nn.Module):
         check_divisible(embed_dim, num_heads, "embed_dim", "num_heads")
         self.embed_dim = embed_dim
         self.num_heads = num_heads
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(check_dropout(dropout))
         self.q_proj = nn.Linear(embed_dim, embed_dim)
         self.k_proj = nn.Linear(embed_dim, embed_dim)
         self.v_proj = nn.Linear(embed_dim, embed_dim)
@@ -154,6 +160,9 @@ class MultiHeadAttention(nn.Module):
         of each projection. Dropout is not applied.
         """
         self.check_width(query_BLE, key_BSE, value_BSE)
+        check_mask_of_heads(
+            query_BLE, key_BSE, attn_mask, is_causal, self.num_heads
+        )
         D = self.embed_dim // self.num_heads
         heads = []
         for h in range(self.num_heads):
@@ -185,22 +194,33 @@ class MultiHeadAttention(nn.Module):
     def check_width(
         self, query_BLE: Tensor, key_BSE: Tensor, value_BSE: Tensor
     ) -> None:
-        """Refuse an input that does not have `embed_dim` channels.
+        """Refuse inputs that the projections cannot multiply, or that differ.
 
         Raises
         ------
         ShapeMismatch
-            Names the argument, axis E and both sizes.
+            Names the argument, the axis and both sizes.
+        ValueError
+            Names the argument, and its dtype or device.
         """
         for name, x in (
             ("query_BLE", query_BLE),
             ("key_BSE", key_BSE),
             ("value_BSE", value_BSE),
         ):
-            check_tokens(name, x, self.embed_dim)
+            check_tokens(name, x, self.q_proj.weight)
+        pairs = (
+            ("key_BSE", "B", key_BSE.shape[0], "query_BLE", query_BLE.shape[0]),
+            ("value_BSE", "B", value_BSE.shape[0], "query_BLE", len(query_BLE)),
+            ("value_BSE", "S", value_BSE.shape[1], "key_BSE", key_BSE.shape[1]),
+        )
+        for pair in pairs:
+            check_size(*pair)
 
     def load_torch(self, module: nn.MultiheadAttention) -> None:
         """Copy the weights of a `torch.nn.MultiheadAttention` into this one.
+
+        Its dropout is not a weight and is not copied.
 
         Raises
         ------
@@ -242,30 +262,6 @@ class MultiHeadAttention(nn.Module):
             is_causal,
         )
         return self.out_proj(merge_heads_cuda(out_BHLD))
-
-
-def check_tokens(name: str, x: Tensor, embed_dim: int) -> None:
-    """Refuse anything but (B, tokens, E) with E = embed_dim.
-
-    Raises
-    ------
-    ShapeMismatch
-        Names the argument, the axis and both sizes.
-    """
-    check_axes(name, x, axis_letters(name))
-    if x.shape[-1] != embed_dim:
-        raise ShapeMismatch(
-            f"{name}: axis E has size {x.shape[-1]}, but the module has "
-            f"embed_dim E = {embed_dim}"
-        )
-
-
-def mask_of_head(attn_mask: Any, h: int) -> Any:
-    """Return the part of a broadcast mask that head h sees."""
-    has_heads = attn_mask is not None and attn_mask.ndim == 4
-    if has_heads and attn_mask.shape[1] > 1:
-        return attn_mask[:, h : h + 1]
-    return attn_mask
 
 
 # -- CUDA kernels ----------------------------------------------------------
@@ -322,7 +318,8 @@ def split_heads_cuda(
     B, L, E = x_BLE.shape
     D = check_divisible(E, num_heads, "x_BLE", "num_heads")
     shape = (B, num_heads, L, D)
-    return _copy(split_heads_kernel, x_BLE, shape, heads=shape)
+    real = kernel_dtype("x_BLE", x_BLE)
+    return _copy(split_heads_kernel, x_BLE, shape, heads=shape, real=real)
 
 
 def merge_heads_cuda(x_BHLD: Float[Any, "B H L D"]) -> Float[Any, "B L E"]:
@@ -335,18 +332,24 @@ def merge_heads_cuda(x_BHLD: Float[Any, "B H L D"]) -> Float[Any, "B L E"]:
     """
     check_axes("x_BHLD", x_BHLD, "BHLD")
     B, H, L, D = x_BHLD.shape
-    return _copy(merge_heads_kernel, x_BHLD, (B, L, H * D), heads=(B, H, L, D))
+    real = kernel_dtype("x_BHLD", x_BHLD)
+    heads = (B, H, L, D)
+    return _copy(merge_heads_kernel, x_BHLD, (B, L, H * D), heads, real)
 
 
 def _copy(
-    kernel: Any, x: Any, shape: tuple[int, ...], heads: tuple[int, ...]
+    kernel: Any,
+    x: Any,
+    shape: tuple[int, ...],
+    heads: tuple[int, ...],
+    real: Any,
 ) -> Any:
     """Launch one thread per element of (B, H, L, D) and return the result."""
-    real = kernel_dtype(x)
     B, H, L, D = heads
     if 0 in heads:
         return same_kind(blank(shape, real), x)
-    grid = (cdiv(D, THREADS_D), cdiv(L, THREADS_L), check_grid(B * H))
+    check_grid(B * H, L, THREADS_L)
+    grid = (cdiv(D, THREADS_D), cdiv(L, THREADS_L), B * H)
     out_device = to_device(blank(shape, real))
     kernel[grid, (THREADS_D, THREADS_L, 1)](
         out_device, to_device(to_real(x, real))

@@ -18,12 +18,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attention_lab.axes import ShapeMismatch, check_tile
-from attention_lab.contract import AttentionCall, check_attention_call
+from attention_lab.axes import check_tile, shape_checked
+from attention_lab.contract import (
+    AttentionCall,
+    check_attention_call,
+    check_tensors,
+)
 from attention_lab.gpu import cuda
+from attention_lab.steps import scaled_dot_product
 from attention_lab.steps.launch import cdiv, check_grid, read_operands
 from attention_lab.steps.scaled_dot_product import (
     HALF_PRECISIONS,
+    as_mask,
     make_add_bias,
     masked,
     share_heads,
@@ -115,6 +121,7 @@ def finish(state: RunningSoftmax) -> tuple[Tensor, Tensor]:
     )
 
 
+@shape_checked
 def stream(
     scores_LS: Float[Tensor, "L S"],
     value_SD: Float[Tensor, "S D"],
@@ -136,11 +143,6 @@ def stream(
     [0.5, 0.5, 2.0]
     """
     check_tile("TILE_S", TILE_S)
-    if scores_LS.shape[-1] != value_SD.shape[-2]:
-        raise ShapeMismatch(
-            f"value_SD: axis S has size {value_SD.shape[-2]}, but scores_LS "
-            f"has S = {scores_LS.shape[-1]}"
-        )
     state = start(scores_LS, value_SD.shape[-1])
     states = []
     for s in range(0, scores_LS.shape[-1], TILE_S):
@@ -176,16 +178,22 @@ def attention(
         query, key, value, attn_mask, is_causal, scale, enable_gqa
     )
     check_tile("TILE_S", TILE_S)
+    check_tensors(query=query, key=key, value=value)
+    if call.is_empty:  # nothing to stream; the gradients are zeros
+        return scaled_dot_product.attention(
+            query, key, value, attn_mask, is_causal, scale, enable_gqa
+        )
     dtype = query.dtype
     if dtype in HALF_PRECISIONS:
         query, key, value = query.float(), key.float(), value.float()
     key = share_heads(key, call.group)
     value = share_heads(value, call.group)
     mask = expand_mask(attn_mask, call, query)
+    query = query * call.scale
     state = start(query, call.D_v)
     for s in range(0, call.S, TILE_S):
         keys = slice(s, s + TILE_S)
-        scores = query @ key[:, :, keys].mT * call.scale
+        scores = query @ key[:, :, keys].mT
         mask_tile = None if mask is None else mask[..., keys]
         scores = masked(scores, mask_tile, is_causal, first_key=s)
         state = update(state, scores, value[:, :, keys])
@@ -196,7 +204,7 @@ def expand_mask(attn_mask: Any, call: AttentionCall, like: Tensor) -> Any:
     """View a mask as (B, H, L, S), so that a tile can be cut from it."""
     if attn_mask is None:
         return None
-    mask = torch.as_tensor(attn_mask, device=like.device)
+    mask = as_mask(attn_mask, like)
     return mask.expand(call.B, call.H, call.L, call.S)
 
 
@@ -215,17 +223,20 @@ def make_online_softmax_kernel(
         out_BHLD, lse_BHL, q_BHLD, k_BHSD, v_BHSD, bias_BHLS, scale, group
     ):
         """One thread per query; it reads every key and value once."""
+        q = cuda.local.array(D, real)
         acc = cuda.local.array(D_v, real)
         row, bh = cuda.grid(2)
         B, H, L = lse_BHL.shape
         if row < L and bh < B * H:
-            # 1. Load: which heads; nothing is seen yet (the paper's m, l, O).
+            # 1. Load: this thread's query; nothing is seen (m, l, O) yet.
             b, h = bh // H, bh % H
             h_kv = h // group
             visible = k_BHSD.shape[2]
             if is_causal:
                 visible = min(visible, row + 1)
             row_max, row_sum = real(-math.inf), real(0.0)
+            for d in range(D):
+                q[d] = q_BHLD[b, h, row, d] * scale
             for d in range(D_v):
                 acc[d] = real(0.0)
 
@@ -233,8 +244,8 @@ def make_online_softmax_kernel(
             for s in range(visible):
                 dot = real(0.0)
                 for d in range(D):
-                    dot += q_BHLD[b, h, row, d] * k_BHSD[b, h_kv, s, d]
-                score = add_bias(dot * scale, bias_BHLS, b, h, row, s)
+                    dot += q[d] * k_BHSD[b, h_kv, s, d]
+                score = add_bias(dot, bias_BHLS, b, h, row, s)
                 if score != -math.inf:
                     new_max = max(row_max, score)
                     rescale = math.exp(row_max - new_max)

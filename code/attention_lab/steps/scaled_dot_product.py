@@ -18,7 +18,7 @@ from einops import einsum, repeat
 from jaxtyping import Float
 from torch import Tensor
 
-from attention_lab.contract import check_attention_call
+from attention_lab.contract import check_attention_call, check_tensors
 from attention_lab.gpu import cuda
 from attention_lab.steps.launch import (
     cdiv,
@@ -27,7 +27,7 @@ from attention_lab.steps.launch import (
 )
 
 HALF_PRECISIONS = (torch.float16, torch.bfloat16)
-THREADS_S, THREADS_L = 8, 4  # one block of scores: 32 threads, one warp
+THREADS_X, THREADS_L = 8, 4  # 8 keys or channels × 4 rows: 32 threads, one warp
 THREADS_ROW = 32  # rows per block of the softmax: one warp
 
 
@@ -82,11 +82,14 @@ def attention_weights(
     call = check_attention_call(
         query, key, value, attn_mask, is_causal, scale, enable_gqa
     )
+    check_tensors(query=query, key=key, value=value)
     if query.dtype in HALF_PRECISIONS:
         query, key = query.float(), key.float()
     key = share_heads(key, call.group)
-    scores_BHLS = einsum(query, key, "b h l d, b h s d -> b h l s")
-    return softmax(masked(scores_BHLS * call.scale, attn_mask, is_causal))
+    # Scaling q, not the product, keeps a large product from overflowing.
+    q = query * call.scale
+    scores_BHLS = einsum(q, key, "b h l d, b h s d -> b h l s")
+    return softmax(masked(scores_BHLS, attn_mask, is_causal))
 
 
 def share_heads(x: Float[Tensor, "B H_kv S D"], group: int) -> Tensor:
@@ -121,10 +124,17 @@ def masked(
         return scores_BHLS.masked_fill(keys_S > rows_L1, -math.inf)
     if attn_mask is None:
         return scores_BHLS
-    mask = torch.as_tensor(attn_mask, device=scores_BHLS.device)
+    mask = as_mask(attn_mask, scores_BHLS)
     if mask.dtype == torch.bool:
         return scores_BHLS.masked_fill(~mask, -math.inf)
     return scores_BHLS + mask.to(scores_BHLS.dtype)
+
+
+def as_mask(attn_mask: Any, like: Tensor) -> Tensor:
+    """Return a mask as a tensor beside `like`; a NumPy mask is copied."""
+    if isinstance(attn_mask, Tensor):
+        return attn_mask
+    return torch.tensor(attn_mask.copy(), device=like.device)
 
 
 def softmax(scores: Float[Tensor, "... S"]) -> Float[Tensor, "... S"]:
@@ -195,8 +205,9 @@ def make_scores_kernel(real: Any, has_bias: bool, is_causal: bool) -> Any:
             # 2. Compute
             dot = real(0.0)
             for d in range(D):
-                dot += q_BHLD[b, h, row, d] * k_BHSD[b, h_kv, s, d]
-            score = add_bias(dot * scale, bias_BHLS, b, h, row, s)
+                q = q_BHLD[b, h, row, d] * scale
+                dot += q * k_BHSD[b, h_kv, s, d]
+            score = add_bias(dot, bias_BHLS, b, h, row, s)
             if is_causal and s > row:
                 score = real(-math.inf)
 
@@ -288,15 +299,15 @@ def attention_cuda(
     call = ops.call
     if call.is_empty:
         return ops.zeros(call.B, call.H, call.L, call.D_v)
-    heads = check_grid(call.B * call.H)
+    heads = check_grid(call.B * call.H, call.L, THREADS_L)
     scores_BHLS = ops.empty(call.B, call.H, call.L, call.S)
     weights_BHLS = ops.empty(call.B, call.H, call.L, call.S)
     out_BHLD = ops.empty(call.B, call.H, call.L, call.D_v)
 
-    block = (THREADS_S, THREADS_L, 1)
+    block = (THREADS_X, THREADS_L, 1)
     rows = cdiv(call.L, THREADS_L)
     make_scores_kernel(ops.real, ops.has_bias, ops.is_causal)[
-        (cdiv(call.S, THREADS_S), rows, heads), block
+        (cdiv(call.S, THREADS_X), rows, heads), block
     ](
         scores_BHLS,
         ops.q,
@@ -309,6 +320,6 @@ def attention_cuda(
         (cdiv(call.L, THREADS_ROW), heads), (THREADS_ROW, 1)
     ](weights_BHLS, scores_BHLS)
     make_weighted_sum_kernel(ops.real)[
-        (cdiv(call.D_v, THREADS_S), rows, heads), block
+        (cdiv(call.D_v, THREADS_X), rows, heads), block
     ](out_BHLD, weights_BHLS, ops.v, call.group)
     return ops.result(out_BHLD)

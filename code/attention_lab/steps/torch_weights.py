@@ -55,6 +55,11 @@ def export(ours: Any) -> nn.MultiheadAttention:
 def _check_same_layout(
     module: nn.MultiheadAttention, embed_dim: int, num_heads: int
 ) -> None:
+    if not isinstance(module, nn.MultiheadAttention):
+        raise ValueError(
+            "module must be a torch.nn.MultiheadAttention, not "
+            f"{type(module).__name__}"
+        )
     sizes = (
         ("E", "embed_dim", module.embed_dim, embed_dim),
         ("H", "num_heads", module.num_heads, num_heads),

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from attention_lab.axes import ShapeMismatch, axis_letters
-from attention_lab.reference import to_float64
 
 
 class WrongValues(AssertionError):  # noqa: N818 - said to a learner
@@ -43,7 +42,7 @@ def check_shape(
     >>> check_shape(scores_BHLS, (2, 3, 5, 7), "BHLS")
     Right: (2, 3, 5, 7).
     """
-    shape = tuple(array.shape)
+    shape = tuple(as_numbers("array", array).shape)
     if axes is not None and len(axes) != len(shape):
         raise ShapeMismatch(
             f"axes {axes!r} names {len(axes)} axes, but array has "
@@ -52,8 +51,11 @@ def check_shape(
     if guess is None:
         print(f"No guess yet. The array has {len(shape)} axes: {shape}.")
         return
-    if not isinstance(guess, tuple | list):
-        print(f"Write your guess as a tuple, such as (1, 1), not {guess!r}.")
+    if not isinstance(guess, tuple | list) or not all(map(_is_whole, guess)):
+        print(
+            "Write your guess as a tuple of whole numbers, such as (1, 1), "
+            f"not {guess!r}."
+        )
         return
     if len(guess) != len(shape):
         print(
@@ -72,31 +74,42 @@ def check_shape(
     print(f"Right: {shape}.")
 
 
+def _is_whole(size: Any) -> bool:
+    return isinstance(size, numbers.Integral) and not isinstance(size, bool)
+
+
 def check_number(
     number: float, guess: float | None, name: str = "The number"
 ) -> None:
     """Compare the reader's guess with a number and print the answer.
 
-    A guess within 1 % counts as right: it is a guess, not a computation. It
-    never raises on a wrong guess, so that *Run all* goes on.
+    A count must be met exactly; for other numbers a guess within 1 % is right.
+    It never raises on a wrong guess, so that *Run all* goes on.
 
     Examples
     --------
     >>> check_number(3.0, 4.0, name="The output")
     Not yet: your guess 4 is too large. The output is 3.
-    >>> check_number(3.0, 3.0, name="The output")
+    >>> check_number(3.0, 3.01, name="The output")
     Right. The output is 3.
     """
-    answer = f"{name} is {number:.4g}."
+    is_count = _is_whole(number)
+    answer = f"{name} is {number if is_count else f'{number:.4g}'}."
     if guess is None:
         print(f"No guess yet. {answer}")
-    elif isinstance(guess, bool) or not isinstance(guess, numbers.Real):
+        return
+    if isinstance(guess, bool) or not isinstance(guess, numbers.Real):
         print(f"Write your guess as one number, such as 1.5, not {guess!r}.")
-    elif math.isclose(guess, number, rel_tol=0.01, abs_tol=1e-12):
+        return
+    if guess != guess:
+        print(f"Not yet: your guess is not a number. {answer}")
+        return
+    near = math.isclose(guess, number, rel_tol=0.01)
+    if guess == number or (near and not is_count):
         print(f"Right. {answer}")
     else:
         size = "large" if guess > number else "small"
-        print(f"Not yet: your guess {guess:.4g} is too {size}. {answer}")
+        print(f"Not yet: your guess {guess:g} is too {size}. {answer}")
 
 
 def check_same_as(
@@ -127,17 +140,25 @@ def check_same_as(
     >>> check_same_as(np.ones(3), np.ones(3), name="weights")
     weights ✓ largest difference 0 ≤ 0
     """
-    if not 0.0 <= bound < np.inf:
-        raise ValueError(f"bound must be finite and at least 0, not {bound}")
-    a, b = to_float64(actual), to_float64(expected)
+    is_number = isinstance(bound, numbers.Real) and not isinstance(bound, bool)
+    if not is_number or not 0.0 <= bound < np.inf:
+        raise ValueError(
+            f"bound must be a finite number of at least 0, not {bound!r}"
+        )
+    a, b = as_numbers(name, actual), as_numbers("expected", expected)
     if a.shape != b.shape:
         raise ShapeMismatch(
             f"{name} has shape {a.shape}, but {b.shape} is expected"
         )
-    # Equal infinities are equal; NaN is never equal to anything.
-    with np.errstate(invalid="ignore"):
-        difference = np.where(a == b, 0.0, np.abs(a - b))
+    # Equality is asked of the numbers as they are, so that large integers are
+    # not rounded into each other; equal infinities are equal, NaN never is.
+    equal = a == b
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(a - b)
     difference = np.where(np.isnan(difference), np.inf, difference)
+    difference = np.maximum(difference, np.nextafter(0.0, 1.0))
+    difference = np.where(equal, 0.0, difference)
     worst = float(difference.max()) if difference.size else 0.0
     if not worst <= bound:
         where = np.unravel_index(difference.argmax(), difference.shape)
@@ -148,6 +169,33 @@ def check_same_as(
             "differ by more"
         )
     print(f"{name} ✓ largest difference {worst:.2g} ≤ {bound:.2g}")
+
+
+def as_numbers(name: str, array: Any) -> np.ndarray:
+    """Return an array of real numbers as NumPy, or say why it is none.
+
+    Raises
+    ------
+    ValueError
+        If it is no dense array, or its dtype holds no real numbers.
+    """
+    if hasattr(array, "detach"):
+        if str(array.layout) != "torch.strided" or array.is_meta:
+            raise ValueError(f"{name} must be a dense tensor with numbers")
+        array = array.detach().cpu()
+        if str(array.dtype) == "torch.bfloat16":
+            array = array.float()
+        array = array.numpy()
+    if np.ma.isMaskedArray(array) or not isinstance(
+        array, np.ndarray | np.generic
+    ):
+        raise ValueError(
+            f"{name} must be a NumPy array or a torch tensor, not "
+            f"{type(array).__name__}"
+        )
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise ValueError(f"{name} has dtype {array.dtype}; use real numbers")
+    return np.asarray(array)
 
 
 def _place(name: str, where: tuple[int, ...]) -> str:
