@@ -1,13 +1,17 @@
 """What all tests share.
 
-The suite runs without a GPU, in numba's CUDA simulator. What the simulator
-cannot see, and green tests here therefore do not prove:
+The suite runs without a GPU, on the recorder. What that cannot see, and green
+tests here therefore do not prove:
 
-- races between threads, and a barrier that some threads skip;
-- an early return before a barrier;
-- more than 1024 threads in a block, or more than 48 KiB of shared memory;
-- shared arrays whose shape is not a compile-time constant, or two on one line;
-- float64 slipping into a float32 kernel, registers, spills, speed.
+- the speed of a GPU, and how its caches and schedulers behave;
+- that another input has no race: a recording proves the recorded input only;
+- what a GPU's compiler makes of a kernel, where its compiler is not installed
+  (the compile cards, which are skipped then);
+- the drivers and the memory of a real device (the tests marked `needs_gpu`).
+
+numba's simulator sees less: no race, no barrier that some threads skip, no
+early return before one, no limit on threads or shared memory, no float64 that
+slips in.
 """
 
 import pytest

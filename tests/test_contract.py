@@ -168,7 +168,7 @@ def test_arrays_that_would_lose_something_are_refused(name):
     with pytest.raises(ValueError, match="query is a masked array, whose mask"):
         EVERYONE[name](np.ma.masked_less(Q, 1), K, V)
     long = [x.astype(np.longdouble) for x in (Q, K, V)]
-    with pytest.raises(ValueError, match="query has dtype .* attention needs"):
+    with pytest.raises(ValueError, match=r"query has dtype .* attention needs"):
         EVERYONE[name](*long)
 
 

@@ -1,6 +1,8 @@
 """Planted mistakes: each must fail the very comparison that pages use."""
 
+import inspect
 import math
+import textwrap
 from types import FunctionType
 
 import numpy as np
@@ -180,11 +182,8 @@ def test_wrong_online_updates_fail(combine, monkeypatch):
         check_same_as(out, right, error_bound(*arrays))
 
 
-def edited(kernel, old, new):
+def edited(kernel, old, new, folder):
     """Compile a kernel again with one piece of its source replaced."""
-    import inspect
-    import textwrap
-
     function = plain_function(kernel)
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(old) >= 1
@@ -192,7 +191,9 @@ def edited(kernel, old, new):
     cells = function.__closure__ or ()
     for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
         names[name] = cell.cell_contents
-    exec(source.replace(old, new), names)
+    path = folder / "edited_kernel.py"
+    path.write_text(source.replace(old, new), encoding="utf-8")
+    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), names)
     found = names[function.__name__]
     assert isinstance(plain_function(found), FunctionType)
     return found
@@ -231,7 +232,7 @@ FLASH_EDITS = {
 
 
 @pytest.mark.parametrize("name", FLASH_EDITS)
-def test_wrong_flash_kernels_fail(name):
+def test_wrong_flash_kernels_fail(name, tmp_path):
     from numba import float32
 
     q, k, v = example_qkv(B=1, H=1, L=5, S=7, D=3)
@@ -239,7 +240,8 @@ def test_wrong_flash_kernels_fail(name):
     bound = error_bound(q, k, v)
     kernel = flash_forward.make_flash_kernel(3, 3, 4, 4, float32, False, False)
     check_same_as(run_flash(kernel, q, k, v, 4), right, bound)
-    wrong = run_flash(edited(kernel, *FLASH_EDITS[name]), q, k, v, 4)
+    broken = edited(kernel, *FLASH_EDITS[name], tmp_path)
+    wrong = run_flash(broken, q, k, v, 4)
     with pytest.raises(WrongValues):
         check_same_as(wrong, right, bound)
 

@@ -5,6 +5,10 @@ import torch
 from attention_lab.axes import ShapeMismatch
 from attention_lab.figures.data import (
     as_array,
+    as_number,
+    as_sequence,
+    as_text,
+    as_whole,
     check_index,
     check_size,
     read_field,
@@ -50,7 +54,96 @@ def test_an_empty_array_is_refused_with_its_axis():
 
 def test_a_wrong_rank_is_refused_with_the_axes_needed():
     with pytest.raises(ShapeMismatch, match=r"2 axes \(2, 3\), but 3 .*B L E"):
-        as_array("x_BLE", np.zeros((2, 3)), ndim=3)
+        as_array("x_BLE", np.zeros((2, 3)), axes="BLE")
+
+
+def test_a_name_without_letters_is_not_spelled_out_as_axes():
+    with pytest.raises(ShapeMismatch, match=r"but 1 are needed: D$"):
+        as_array("output", np.zeros((2, 3)), axes="D")
+
+
+@pytest.mark.parametrize(
+    ("ragged", "sizes"),
+    [
+        ([[0.5, 0.5], [1.0]], "axis S has size 1 in one place and 2 in"),
+        ([np.ones(2), np.ones(3)], "axis S has size 2 in one place and 3 in"),
+        ([torch.ones(2), torch.ones(5)], "axis S has size 2 .* and 5 in"),
+        ([[[1], [2]], [[3], [4, 5]]], "axis 2 has size 1 .* and 2 in"),
+    ],
+)
+def test_ragged_rows_are_refused_with_axis_and_sizes(ragged, sizes):
+    with pytest.raises(ShapeMismatch, match=f"x_LS is ragged: {sizes}"):
+        as_array("x_LS", ragged)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (torch.eye(2).to_sparse(), r"a sparse tensor of shape \(2, 2\)"),
+        (torch.ones(2, 3, device="meta"), r"a meta tensor of shape \(2, 3\)"),
+        (torch.ones(2, dtype=torch.complex64), "not complex64"),
+        (np.ones(2, dtype=complex).tolist(), "not complex128"),
+        (torch.ones(2, dtype=torch.complex64).conj(), "cannot be read as"),
+        ([[1.0, 2.0], 3.0], "cannot be read as an array of real numbers"),
+        ([1.0, None], "not object"),
+        (None, "real numbers, not NoneType"),
+        ({1.0}, "real numbers, not set"),
+        (iter([1.0]), "real numbers, not list_iterator"),
+    ],
+)
+def test_what_is_no_array_of_real_numbers_is_refused(data, kind):
+    with pytest.raises(ValueError, match=f"x_LS .*{kind}"):
+        as_array("x_LS", data)
+
+
+@pytest.mark.parametrize(
+    "value", [None, "a", True, 1j, np.nan, np.inf, -np.inf, [1.0, 2.0], []]
+)
+def test_what_is_no_finite_number_is_refused(value):
+    with pytest.raises(ValueError, match="tolerance must be one finite number"):
+        as_number("tolerance", value)
+
+
+def test_a_number_is_held_to_its_least_value():
+    assert as_number("tolerance", torch.tensor(0.5), least=0) == 0.5
+    assert as_number("row_max", -np.inf, allow_minus_inf=True) == -np.inf
+    with pytest.raises(ValueError, match=r"at least 0, not -0\.5"):
+        as_number("tolerance", -0.5, least=0)
+
+
+@pytest.mark.parametrize("value", [None, "a", True, 1.0, -1, [1], 10**30])
+def test_what_is_no_whole_number_is_refused(value):
+    with pytest.raises(ValueError, match="tile_row must be a whole number of"):
+        as_whole("tile_row", value)
+
+
+@pytest.mark.parametrize("value", [2, np.int8(2), torch.tensor(2)])
+def test_a_whole_number_of_any_library_is_taken(value):
+    assert as_whole("tile_row", value) == 2
+
+
+@pytest.mark.parametrize("value", [None, 3, "", "  ", b"title", ["title"]])
+def test_what_is_no_text_is_refused(value):
+    with pytest.raises(
+        ValueError, match="title must be text that is not empty"
+    ):
+        as_text("title", value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 3, "ab", {0: 1}, {0, 1}, iter([0, 1]), zip([0], [1], strict=True),
+     np.array(3), torch.tensor(3)],
+)  # fmt: skip
+def test_what_is_no_list_is_refused(value):
+    with pytest.raises(ValueError, match="heads must be a list of heads, not"):
+        as_sequence("heads", value, "a list of heads")
+
+
+def test_a_list_is_held_to_its_length():
+    assert as_sequence("pair", np.array([2, 1]), "a pair", 2) == [2, 1]
+    with pytest.raises(ValueError, match=r"pair must be a pair, not \(0,\)"):
+        as_sequence("pair", (0,), "a pair", 2)
 
 
 def test_words_are_refused():

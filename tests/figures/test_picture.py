@@ -55,6 +55,55 @@ def test_a_panel_is_neither_empty_nor_undescribed(marks, alt, name):
         Panel(40, 20, marks, alt)
 
 
+@pytest.mark.parametrize("name", ["label", "value", "tolerance", "provenance"])
+@pytest.mark.parametrize("text", ["", " ", None, 3])
+def test_a_verdict_says_everything_it_must(name, text):
+    parts = dict.fromkeys(("label", "value", "tolerance", "provenance"), "x")
+    with pytest.raises(ValueError, match=f"{name} must be text"):
+        Verdict(**{**parts, name: text}, passed=True)
+
+
+@pytest.mark.parametrize("passed", [None, "no", 0])
+def test_a_verdict_passed_or_did_not(passed):
+    with pytest.raises(ValueError, match="passed must be True or False"):
+        Verdict("sum", passed, "0", "exact", "a test")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("panels", None), ("panels", [3]), ("panels", PANEL), ("verdicts", None),
+     ("verdicts", ["ok"]), ("verdicts", HOLDS), ("table", "numbers"),
+     ("title", None), ("title", 3), ("finding", 3)],
+)  # fmt: skip
+def test_a_picture_is_made_of_its_own_parts_only(name, value):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        picture(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [((40, 20, [3], "x"), "marks"), ((40, 20, None, "x"), "marks"),
+     ((None, 20, PANEL.marks, "x"), "width"),
+     ((40, "a", PANEL.marks, "x"), "height"),
+     ((40, 20, PANEL.marks, None), "alt")],
+)  # fmt: skip
+def test_a_panel_is_made_of_its_own_parts_only(parts, name):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        Panel(*parts)
+
+
+@pytest.mark.parametrize(
+    ("parts", "name"),
+    [((None, ("a",), ()), "summary"), (("x", "ab", ()), "head"),
+     (("x", ("a",), None), "rows"),
+     (("x", ("a",), (("1", "2"),)), r"rows\[0\]"),
+     (("x", ("a",), (("1",), (2,))), r"rows\[1\]")],
+)  # fmt: skip
+def test_a_table_has_one_text_per_column(parts, name):
+    with pytest.raises(ValueError, match=f"^{name} must be"):
+        Table(*parts)
+
+
 def test_a_failed_verdict_is_shown_as_failed():
     page = picture(verdicts=[HOLDS, FAILS])._repr_html_()
     assert page.count('class="ok"') == 1

@@ -99,18 +99,45 @@ def test_wrong_traces_are_refused(build):
         draw([], output, output)
     with pytest.raises(ValueError, match=r"trace\[0\] has no 'acc'"):
         draw([{"scores": [1.0]}], output, output)
-    with pytest.raises(ValueError, match=r"trace\[0\].row_sum holds nan"):
+    with pytest.raises(ValueError, match=r"\[0\].row_sum must be .*, not nan"):
         draw([{**trace[0], "row_sum": math.nan}], output, output)
-    with pytest.raises(ValueError, match="row_max must be one number"):
+    with pytest.raises(ValueError, match="row_max must be one finite number"):
         draw([{**trace[0], "row_max": [1.0, 2.0]}], output, output)
     with pytest.raises(ValueError, match="axis S has size 9"):
         draw([{**trace[0], "scores": np.zeros(9)}], output, output)
+
+
+@pytest.mark.parametrize(
+    ("change", "quantity"),
+    [
+        ({"row_max": -math.inf}, "max"),
+        ({"row_max": -1e4}, "sum"),
+        ({"row_sum": 1e308, "rescale": -1e308}, "sum"),
+    ],
+)
+def test_a_state_infinitely_far_from_its_scores_is_refused(
+    build, change, quantity
+):
+    trace, output = build["softmax_trace"](SCORES, VALUES, 3)
+    trace[0] = {**trace[0], "row_sum": 1e308}
+    trace[1] = {**trace[1], **change}
+    with pytest.raises(ValueError, match=rf"trace\[1\].* {quantity} to .* inf"):
+        draw(trace, output, output)
+
+
+def test_an_output_infinitely_far_from_the_reference_is_refused(build):
+    trace, _ = build["softmax_trace"](SCORES, VALUES, 3)
+    far = np.full(4, 1.7e308)
+    with pytest.raises(ValueError, match=r"distance of output .* not .*inf"):
+        draw(trace, far, -far)
 
 
 def test_sizes_that_disagree_are_refused(build):
     trace, output = build["softmax_trace"](SCORES, VALUES, 3)
     with pytest.raises(ShapeMismatch, match="output: axis D has size 4"):
         draw(trace, output, output[:3])
+    with pytest.raises(ShapeMismatch, match="size 3, but trace has D = 4"):
+        draw(trace, output[:3], output[:3])
     trace[1]["acc"] = np.zeros(3)
     with pytest.raises(ShapeMismatch, match=r"trace\[1\].acc: axis D"):
         draw(trace, output, output)
@@ -142,3 +169,14 @@ def test_a_trace_with_too_few_states_is_refused():
         trace_of_row(SCORES[None], [state], 3)
     with pytest.raises(ValueError, match="row = 1 is outside axis L"):
         trace_of_row(SCORES[None], [state] * 3, 3, row=1)
+
+
+def test_states_that_contradict_the_scores_are_refused():
+    state = {"row_max": [5.0], "row_sum": [1.0], "acc": [[1.0]]}
+    with pytest.raises(
+        ShapeMismatch, match=r"\[0\].row_max: axis L has size 1"
+    ):
+        trace_of_row(np.stack([SCORES] * 2), [state] * 3, 3)
+    shrunk = {**state, "row_max": [-1e4]}
+    with pytest.raises(ValueError, match=r"states\[1\]: α .* not inf"):
+        trace_of_row(SCORES[None], [state, shrunk, shrunk], 3)

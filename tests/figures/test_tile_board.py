@@ -6,10 +6,22 @@ from hypothesis import strategies as st
 
 from attention_lab.axes import ShapeMismatch
 from attention_lab.figures import draw_flash_frames, draw_tiles
+from attention_lab.figures.marks import Box
+from attention_lab.figures.palette import PAPER
 from attention_lab.figures.tile_board import layout_tiles, needed_tiles
 
 CAUSAL = np.tri(13, 17, dtype=bool)
 LOWER = [(i, j) for i in range(4) for j in range(i + 1)]
+
+
+def tag_bounds(panel):
+    """Return the edges of the small papers with a number or "skip"."""
+    return [
+        mark.bounds
+        for mark in panel.marks
+        if isinstance(mark, Box)
+        and (mark.fill, mark.edge_width) == (PAPER, 0.6)
+    ]
 
 
 def test_tiles_are_numbered_in_the_order_visited(texts):
@@ -58,6 +70,43 @@ def test_any_board_is_drawn_soundly(problems, L, S, TILE_L, TILE_S):
     assert problems([layout_tiles(kept, TILE_L, TILE_S, order)]) == []
 
 
+@pytest.mark.parametrize("tile", [1, 2, 3, 4, 5, 16])
+@pytest.mark.parametrize(("L", "S"), [(5, 7), (13, 17), (15, 15), (64, 63)])
+def test_no_number_lies_across_the_edge_of_the_matrix(L, S, tile):
+    rows, columns = -(-L // tile), -(-S // tile)
+    for first in (0, -1):  # all are numbered, or all say "skip"
+        order = np.full((rows, columns), -1)
+        if first == 0:
+            order = np.arange(rows * columns).reshape(rows, columns)
+        panel = layout_tiles(np.ones((L, S), dtype=bool), tile, tile, order)
+        outline = next(m for m in panel.marks if getattr(m, "width", 0) == 2.4)
+        _, _, right, bottom = outline.bounds
+        for left, top, end, low in tag_bounds(panel):
+            inside = end <= right and low <= bottom
+            assert inside or left >= right or top >= bottom
+
+
+def test_the_number_of_a_ragged_tile_is_in_the_part_that_exists():
+    # Two tiles of 4 × 4 cells of 18 px; of the second, one column exists.
+    board = np.ones((4, 5), dtype=bool)
+    (_, second) = tag_bounds(layout_tiles(board, 4, 4, np.array([[0, 1]])))
+    np.testing.assert_allclose((second[0] + second[2]) / 2, 44 + 4.5 * 18)
+    np.testing.assert_allclose((second[1] + second[3]) / 2, 28 + 2 * 18)
+
+
+def test_a_word_too_wide_for_a_ragged_tile_stands_beside_it():
+    board = np.ones((4, 5), dtype=bool)
+    (_, skip) = tag_bounds(layout_tiles(board, 4, 4, np.array([[0, -1]])))
+    assert 44 + 5 * 18 <= skip[0] <= skip[2] <= 44 + 8 * 18
+
+
+def test_a_number_too_wide_and_too_deep_stands_below():
+    low = np.ones((1, 64), dtype=bool)
+    tags = tag_bounds(layout_tiles(low, 16, 16, np.arange(4)[None]))
+    assert len(tags) == 4
+    assert min(tag[1] for tag in tags) >= 28 + 252 / 64
+
+
 def test_wrong_boards_are_refused():
     with pytest.raises(ShapeMismatch, match=r"kept has shape \(5, 4\), but L"):
         draw_tiles(4, 5, 2, 2, [], kept=np.ones((5, 4)))
@@ -95,7 +144,7 @@ def test_one_frame_per_visited_tile(flash, texts):
 @pytest.mark.parametrize("name", ["output_error", "lse_error"])
 def test_an_error_above_the_tolerance_fails(flash, name):
     assert not frames(flash, **{name: 1e-3}).passed
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match=f"{name} must be one finite number"):
         frames(flash, **{name: float("nan")})
 
 
@@ -107,10 +156,14 @@ def test_large_numbers_stay_inside_their_columns(flash, problems):
     assert problems(frames(flash).panels) == []
 
 
+def test_nothing_says_where_a_tile_of_the_loop_was_kept(flash):
+    assert "shared memory" not in frames(flash)._repr_html_()
+
+
 def test_only_the_chosen_block_is_drawn(flash, texts):
     others = [{**step, "tile_row": 1} for step in flash]
     words = texts(frames([*others, *flash]).panels)
-    assert len([word for word in words if word.startswith("in shared")]) == 3
+    assert len([word for word in words if word == "tile of keys:"]) == 3
     assert words.count("11") == 2 * 3  # the last query, twice in each frame
     with pytest.raises(ValueError, match="none of them with tile_row = 3"):
         frames(flash, tile_row=3)
@@ -144,5 +197,33 @@ def test_wrong_frames_are_refused(flash):
         frames([{**first, "acc": first["acc"][0, 0]}])
     with pytest.raises(ValueError, match=r"trace\[0\].acc holds nan"):
         frames([{**first, "acc": np.full((1, 1, 4, 11), np.nan)}])
-    with pytest.raises(ValueError, match="axis S has size 5; at most 4"):
+    with pytest.raises(ValueError, match="axis S has size 5, but a tile"):
         frames([{**first, "scores": np.zeros((1, 1, 4, 5))}])
+
+
+def test_frames_that_contradict_their_tile_sizes_are_refused(flash):
+    tile = "a tile of TILE_S"
+    with pytest.raises(ShapeMismatch, match=f"size 4, but {tile} = 4 .* S = 1"):
+        frames(flash[:1], S=1)
+    with pytest.raises(ShapeMismatch, match=f"size 4, but {tile} = 1 .* S = 1"):
+        frames(flash[:1], TILE_S=1)
+    with pytest.raises(ShapeMismatch, match=f"size 4, but {tile} = 4 .* S = 3"):
+        frames(flash, S=7)
+    with pytest.raises(ShapeMismatch, match="L has size 4, but TILE_L = 3"):
+        frames(flash, TILE_L=3)
+    with pytest.raises(ValueError, match="L in a tile has size 9; at most 8"):
+        frames(flash, TILE_L=9)
+    with pytest.raises(ValueError, match="S in a tile has size 5; at most 4"):
+        frames(flash, TILE_S=5)
+
+
+def test_frames_that_contradict_each_other_are_refused(flash):
+    other = {**flash[1], "acc": flash[1]["acc"][..., :7]}
+    with pytest.raises(ShapeMismatch, match=r"\[1\].acc: axis D has size 7"):
+        frames([flash[0], other])
+    with pytest.raises(ShapeMismatch, match="row_max: axis H has size 2"):
+        frames([{**flash[0], "row_max": np.zeros((1, 2, 4))}])
+    with pytest.raises(
+        ValueError, match=r"trace\[3\] visits tile_col = 0 a se"
+    ):
+        frames(flash * 2)

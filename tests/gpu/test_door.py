@@ -1,6 +1,8 @@
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,13 +16,16 @@ def run(code, **environment):
     """Run code in a fresh Python, where the door is not open yet."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
     env.pop(door.DEVICE_VARIABLE, None)
-    return subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=env | environment,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "script.py")
+        script.write_text(code, encoding="utf-8")
+        return subprocess.run(
+            [sys.executable, "-W", "error::UserWarning", script],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=env | environment,
+        )
 
 
 DOUBLE = """
@@ -49,16 +54,23 @@ def test_where_says_in_one_line_what_runs_and_what_it_cannot_show():
     assert "cannot show" in where() or "does not prove" in where()
 
 
-def test_the_simulator_can_be_asked_for():
-    ran = run(DOUBLE, ATTENTION_LAB_DEVICE="simulator")
-    assert "simulator (ATTENTION_LAB_DEVICE=simulator)" in ran.stdout
-    ran = run(DOUBLE, NUMBA_ENABLE_CUDASIM="1")
-    assert "simulator (NUMBA_ENABLE_CUDASIM=1)" in ran.stdout
+@pytest.mark.parametrize("device", ["recorder", "simulator"])
+def test_the_recorder_and_the_simulator_can_be_asked_for(device):
+    ran = run(DOUBLE, ATTENTION_LAB_DEVICE=device)
+    assert "[0.0, 2.0, 4.0, 6.0, 8.0] Kernels run" in ran.stdout, ran.stderr
+    assert f"(ATTENTION_LAB_DEVICE={device})" in ran.stdout
+
+
+def test_a_gpu_that_is_not_there_is_refused_in_one_sentence():
+    if probe_driver().devices:
+        pytest.skip("this machine has a GPU")
+    ran = run(DOUBLE, ATTENTION_LAB_DEVICE="gpu")
+    assert "ATTENTION_LAB_DEVICE=gpu, but no NVIDIA driver" in ran.stderr
 
 
 def test_another_device_is_refused():
     ran = run(DOUBLE, ATTENTION_LAB_DEVICE="tpu")
-    assert "must be 'gpu' or 'simulator', not 'tpu'" in ran.stderr
+    assert "must be one of gpu, recorder, simulator, not 'tpu'" in ran.stderr
 
 
 def test_numba_imported_before_is_no_obstacle():
@@ -71,12 +83,17 @@ def test_numba_cuda_imported_before_asks_for_a_restart():
     assert "restart Python and import attention_lab.gpu first" in ran.stderr
 
 
-def test_without_numba_the_fix_is_named():
+def test_the_recorder_needs_no_numba():
     ran = run("import sys; sys.modules['numba'] = None\n" + DOUBLE)
-    assert "pip install 'attention-lab[kernels]'" in ran.stderr
+    assert "[0.0, 2.0, 4.0, 6.0, 8.0] Kernels run" in ran.stdout, ran.stderr
 
 
-def test_a_broken_gpu_prints_the_fix_and_goes_on_with_the_simulator():
+def test_a_self_test_that_hangs_is_reported():
+    code = "import time; time.sleep(60)"
+    assert "did not end within 1 seconds" in door.broken_stack(code, seconds=1)
+
+
+def test_a_broken_gpu_prints_the_fix_and_goes_on_with_the_recorder():
     # A driver that lists one device, on which no kernel can run.
     broken = """
 import ctypes
@@ -99,18 +116,16 @@ ctypes.CDLL = Library
         pytest.skip("the GPU of this machine is not broken")
     assert "[0.0, 2.0" in ran.stdout, ran.stderr
     assert "A GPU is here, but kernels do not run on it." in ran.stderr
-    assert "simulator (the GPU's software does not work)" in ran.stdout
+    assert "on the CPU (the GPU's software does not work)" in ran.stdout
 
 
 @pytest.mark.parametrize(
     ("error", "fix"),
     [
-        ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)", "numba-cuda[cu12]>=0.22"),
-        ("NvvmSupportError: libNVVM cannot be found", "numba-cuda[cu12]"),
-        (
-            "ModuleNotFoundError: No module named 'numba'",
-            "attention-lab[kernels]",
-        ),
+        ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION (222)", "newer than the driver"),
+        ("TypeError: Signature mismatch: 2 argument", "attention-lab[gpu]"),
+        ("NvvmSupportError: libNVVM cannot be found", "attention-lab[gpu]"),
+        ("ModuleNotFoundError: No module named 'numba'", "attention-lab[gpu]"),
         ("CUDA_ERROR_OUT_OF_MEMORY", "stop the other program"),
         ("first\nSomething new", "The self-test said: Something new"),
         ("", "The self-test said: no message"),

@@ -114,11 +114,15 @@ def _check_rows(
     rows: dict[str, list[Triple]] = {}
     sizes: dict[str, int] = {}
     for name, data in rows_by_layout.items():
-        known = isinstance(name, str) and sorted(name.split()) == [*"dhp"]
+        known = isinstance(name, str) and sorted(name.split()) == [
+            "d",
+            "h",
+            "p",
+        ]
         if not known:
             raise ValueError(
-                f"rows_by_layout: layout {name!r} must be an order of p, h and d, "
-                "such as 'p h d'"
+                f"rows_by_layout: layout {name!r} must be an order of p, h "
+                "and d, such as 'p h d'"
             )
         array = as_array(
             f"rows_by_layout[{name!r}]", data, axes=("rows", "(p,h,d)")

@@ -1,5 +1,32 @@
-"""Where the CUDA kernels run: `cuda`, `to_device` and `where`."""
+"""Where the CUDA kernels run: on a GPU, or recorded on a CPU.
 
+Read the recorder in this order; every file has one job.
+
+0. The door: `driver` asks whether there is a GPU, `door` decides.
+1. The learner's side: `namespace` (the `cuda` that kernels see), `launch`
+   (``kernel[grid, block](...)``), `arguments`, `limits`, `errors`,
+   `recorder` (`record`) and `recording` (what it returns).
+2. From source to something that runs: `kernel_source` finds it, `flatten`,
+   `flatten_expressions`, `calls` and `frames` reduce it to the small
+   language of `ir`, `webs` splits variables, `inference` with its rules
+   (`inference_rules`, `primitive_rules`, `bounds`, `values`) types them as
+   Numba would, and a dialect writes text: `sites`, `emission`,
+   `scalar_code`, `python_dialect`, `compiled_dialect`. `lowering` puts
+   these in order.
+3. Running it: `engines` chooses, `engine` interprets, `compiled_engine`
+   compiles; both leave the turns to `schedule` and `warp`. `access` and
+   `compiled_helpers` keep the log, `arithmetic` and `compiled_arithmetic`
+   calculate like a GPU.
+4. Judging it: `events` are the columns, `races` and `hazards` name what is
+   wrong (`explain` says it), `warp_requests` and `traffic` count, `notes`
+   remark.
+5. `compile_card` asks NVIDIA's compiler, in the process `compile_worker`.
+
+All but `compiled_*` and `compile_worker` need NumPy alone.
+"""
+
+from attention_lab.gpu.compile_card import compile_card
 from attention_lab.gpu.door import cuda, to_device, where
+from attention_lab.gpu.recorder import record
 
-__all__ = ["cuda", "to_device", "where"]
+__all__ = ["compile_card", "cuda", "record", "to_device", "where"]

@@ -35,8 +35,8 @@ from attention_lab.steps.online_softmax import (
     expand_mask,
     finish,
     finite,
+    make_store_row,
     start,
-    store_row,
     update,
 )
 from attention_lab.steps.scaled_dot_product import (
@@ -214,7 +214,7 @@ def attention(
 
 @cuda.jit(device=True)
 def load_tile(tile, x_BHSD, b, h_kv, s0):
-    """Copy the rows from s0 on into shared memory; all threads take part.
+    """All threads of a block copy the rows from s0 on into shared memory.
 
     Thread t takes elements t, t + threads, …: neighbours read neighbours.
     Rows past the end of x are not touched, and no one reads them later.
@@ -235,13 +235,13 @@ def make_attend_tile(D: int, D_v: int, real: Any, has_bias: bool) -> Any:
     def attend_tile(
         acc, row_max, row_sum, q, k_tile, v_tile, bias, b, h, row, s0, s_end
     ):
-        """Update one row's accumulator; return its new maximum and sum."""
+        """One thread takes a tile into its row; returns maximum and sum."""
         for s in range(s_end - s0):
             dot = real(0.0)
             for d in range(D):
                 dot += q[d] * k_tile[s, d]
             score = add_bias(dot, bias, b, h, row, s0 + s)
-            if score != -math.inf:
+            if score != real(-math.inf):
                 new_max = max(row_max, score)
                 rescale = math.exp(row_max - new_max)
                 weight = math.exp(score - new_max)
@@ -265,6 +265,7 @@ def make_flash_kernel(
 ) -> Any:
     """Build the kernel for two widths, two tile sizes and one kind of mask."""
     attend_tile = make_attend_tile(D, D_v, real, has_bias)
+    store_row = make_store_row(real)
 
     @cuda.jit
     def flash_kernel(

@@ -212,11 +212,27 @@ def expand_mask(attn_mask: Any, call: AttentionCall, like: Tensor) -> Any:
 
 
 @functools.cache
+def make_store_row(real: Any) -> Any:
+    """Build the device function that ends a row, for one dtype."""
+
+    @cuda.jit(device=True)
+    def store_row(out_BHLD, lse_BHL, acc, row_max, row_sum, b, h, row):
+        """One thread writes its query's results; without keys 0 and −∞."""
+        seen = row_sum != real(0.0)
+        for d in range(out_BHLD.shape[3]):
+            out_BHLD[b, h, row, d] = acc[d] / row_sum if seen else acc[d]
+        lse_BHL[b, h, row] = row_max + math.log(row_sum) if seen else row_max
+
+    return store_row
+
+
+@functools.cache
 def make_online_softmax_kernel(
     D: int, D_v: int, real: Any, has_bias: bool, is_causal: bool
 ) -> Any:
     """Build the kernel for one pair of widths, one dtype, one kind of mask."""
     add_bias = make_add_bias(has_bias)
+    store_row = make_store_row(real)
 
     @cuda.jit
     def online_softmax_kernel(
@@ -246,7 +262,7 @@ def make_online_softmax_kernel(
                 for d in range(D):
                     dot += q[d] * k_BHSD[b, h_kv, s, d]
                 score = add_bias(dot, bias_BHLS, b, h, row, s)
-                if score != -math.inf:
+                if score != real(-math.inf):
                     new_max = max(row_max, score)
                     rescale = math.exp(row_max - new_max)
                     weight = math.exp(score - new_max)
@@ -259,15 +275,6 @@ def make_online_softmax_kernel(
             store_row(out_BHLD, lse_BHL, acc, row_max, row_sum, b, h, row)
 
     return online_softmax_kernel
-
-
-@cuda.jit(device=True)
-def store_row(out_BHLD, lse_BHL, acc, row_max, row_sum, b, h, row):
-    """Write one query's output and log-sum-exp; without keys 0 and −∞."""
-    seen = row_sum != 0.0
-    for d in range(out_BHLD.shape[3]):
-        out_BHLD[b, h, row, d] = acc[d] / row_sum if seen else acc[d]
-    lse_BHL[b, h, row] = row_max + math.log(row_sum) if seen else row_max
 
 
 # -- Launch ----------------------------------------------------------------

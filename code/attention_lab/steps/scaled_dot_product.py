@@ -177,7 +177,7 @@ def make_add_bias(has_bias: bool) -> Any:
 
     @cuda.jit(device=True)
     def add_bias(score, bias_BHLS, b, h, row, s):
-        """Add the mask at (b, h, row, s); an axis of size 1 is read at 0."""
+        """One thread adds its mask; an axis of size 1 is read at 0."""
         if has_bias:
             B, H, L, S = bias_BHLS.shape
             score += bias_BHLS[b % B, h % H, row % L, s % S]
@@ -232,7 +232,9 @@ def make_softmax_kernel(real: Any) -> Any:
             row_max = real(-math.inf)
             for s in range(S):
                 row_max = max(row_max, scores_BHLS[b, h, row, s])
-            if row_max == -math.inf:  # no key is visible: every weight is 0
+            if row_max == real(
+                -math.inf
+            ):  # no key: every weight is 0
                 row_max = real(0.0)
 
             # 2. Compute

@@ -1,0 +1,197 @@
+"""The checked, recorded accesses that lowered Python text calls."""
+
+from functools import cache
+
+import numpy as np
+
+from attention_lab.gpu.python_dialect import unwritten
+from attention_lab.gpu.sites import SITE_BITS
+
+MOST_AXES = 6
+
+# `log` receives place << SITE_BITS | site, or -1 - row for a row of `outside`.
+_TEMPLATE = """
+def list_load{n}(memory, {sizes}, {indices}, site):
+    if {inside}:
+        place = {flat}
+        log(place << {bits} | site)
+        return memory[place]
+    where = strayed(({sizes},), ({indices},), site)
+    return junk_like(memory) if where is None else memory[where]
+
+
+def list_store{n}(memory, {sizes}, {indices}, value, site):
+    if {inside}:
+        place = {flat}
+        log(place << {bits} | site)
+        memory[place] = value
+        return
+    where = strayed(({sizes},), ({indices},), site)
+    if where is not None:
+        memory[where] = value
+
+
+def global_load{n}(memory, {sizes}, {indices}, site):
+    if {inside}:
+        log(({flat}) << {bits} | site)
+        value = memory[{indices}]
+        return value if value.dtype.char in "fe" else value.item()
+    where = strayed(({sizes},), ({indices},), site)
+    value = junk(memory.dtype) if where is None else memory.flat[where]
+    return value if memory.dtype.char in "fe" else value.item()
+
+
+def global_store{n}(memory, {sizes}, {indices}, value, site):
+    if {inside}:
+        log(({flat}) << {bits} | site)
+        memory[{indices}] = value
+        return
+    where = strayed(({sizes},), ({indices},), site)
+    if where is not None:
+        memory.flat[where] = value
+"""
+
+
+def _written(many):
+    """Return the text of the four accesses to an array of `many` axes."""
+    sizes = [f"n{k}" for k in range(many)]
+    indices = [f"i{k}" for k in range(many)]
+    flat = indices[0]
+    for size, index in zip(sizes[1:], indices[1:], strict=True):
+        flat = f"({flat}) * {size} + {index}"
+    inside = " and ".join(
+        f"0 <= {index} < {size}"
+        for size, index in zip(sizes, indices, strict=True)
+    )
+    return _TEMPLATE.format(
+        n=many,
+        sizes=", ".join(sizes),
+        indices=", ".join(indices),
+        inside=inside,
+        flat=flat,
+        bits=SITE_BITS,
+    )
+
+
+@cache
+def _compiled():
+    """Return the code of the accesses for every number of axes."""
+    text = "".join(_written(many) for many in range(1, MOST_AXES + 1))
+    return compile(text, "<recorded accesses>", "exec")
+
+
+def flat_index(sizes, indices):
+    """Return the row-major place of an element."""
+    place = 0
+    for size, index in zip(sizes, indices, strict=True):
+        place = place * size + index
+    return place
+
+
+def wrapped(sizes, indices):
+    """Return the indices with negative ones counted from the end.
+
+    That is what Numba does on a GPU too; None when one is past the end.
+    """
+    made = []
+    for size, index in zip(sizes, indices, strict=True):
+        index = index + size if index < 0 else index
+        if not 0 <= index < size:
+            return None
+        made.append(index)
+    return made
+
+
+def junk_like(memory):
+    """Return what a load past the end of a list yields."""
+    first = memory[0] if memory else 0.0
+    if isinstance(first, (float, np.floating)):
+        return type(first)("nan")
+    return 0
+
+
+def recorded_accesses(log, outside):
+    """Return the accesses by the names that lowered text uses.
+
+    Parameters
+    ----------
+    log : the append method of a list of integers
+    outside : list that receives (site, indices) of accesses out of bounds
+    """
+
+    def strayed(sizes, indices, site):
+        outside.append((site, indices))
+        log(-len(outside))
+        inside = wrapped(sizes, indices)
+        return None if inside is None else flat_index(sizes, inside)
+
+    namespace = {
+        "log": log,
+        "strayed": strayed,
+        "junk_like": junk_like,
+        "junk": lambda dtype: np.zeros(1, dtype)[0]
+        if dtype.kind != "f"
+        else unwritten(dtype),
+    }
+    exec(_compiled(), namespace)
+    made = {"__log": log}
+    for many in range(1, MOST_AXES + 1):
+        for name in ("list_load", "list_store", "global_load", "global_store"):
+            made[f"__{name}{many}"] = namespace[f"{name}{many}"]
+    return made
+
+
+def atomic_accesses(log, outside):
+    """Return the atomic operations; with `log` None they are not recorded."""
+
+    def place_of(sizes, indices, site):
+        inside = wrapped(sizes, indices)
+        stray = any(not 0 <= i < n for i, n in zip(indices, sizes, strict=True))
+        if log is None:
+            if inside is None:
+                raise IndexError(indices)
+        elif stray:
+            outside.append((site, indices))
+            log(-len(outside))
+        else:
+            log(flat_index(sizes, indices) << SITE_BITS | site)
+        return inside
+
+    def list_atomic(memory, sizes, indices, operation, values, site):
+        inside = place_of(sizes, indices, site)
+        if inside is None:
+            return junk_like(memory)
+        where = flat_index(sizes, inside)
+        old = memory[where]
+        memory[where] = operation(old, *values)
+        return old
+
+    def global_atomic(memory, sizes, indices, operation, values, site):
+        inside = place_of(sizes, indices, site)
+        if inside is None:
+            return memory.dtype.type(0)
+        where = tuple(inside)
+        old = memory[where]
+        if memory.dtype.char not in "fe":
+            old = old.item()
+        made = operation(old, *values)
+        if memory.dtype.kind in "iu":
+            bits = 8 * memory.dtype.itemsize
+            made &= 2**bits - 1
+            if memory.dtype.kind == "i" and made >= 2 ** (bits - 1):
+                made -= 2**bits
+        memory[where] = made
+        return old
+
+    return {
+        "__list_atomic": list_atomic,
+        "__global_atomic": global_atomic,
+        "__add": lambda old, value: old + value,
+        "__sub": lambda old, value: old - value,
+        "__max": lambda old, value: value if value > old else old,
+        "__min": lambda old, value: value if value < old else old,
+        "__exch": lambda old, value: value,
+        "__cas": lambda old, expected, value: (
+            value if old == expected else old
+        ),
+    }

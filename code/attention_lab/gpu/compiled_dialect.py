@@ -1,0 +1,269 @@
+"""Write the same kernel for Numba's CPU compiler.
+
+The text differs from the interpreter's where types are concerned: Numba
+knows them, so conversions are spelled as calls of NumPy types, arrays keep
+their axes, and nothing needs wrapping to 64 bits by hand.
+"""
+
+# Methods are named after the syntax and the operations that they handle.
+# ruff: noqa: D102
+
+from attention_lab.gpu.errors import UnsupportedConstruct
+from attention_lab.gpu.python_dialect import (
+    GRID,
+    INDICES,
+    element_of,
+    unwritten,
+)
+from attention_lab.gpu.scalar_code import ScalarEmitter
+from attention_lab.gpu.sites import SITE_BITS, TICK, Unproven, row_major
+from attention_lab.gpu.values import BOOL, FLOAT16, INT64, Group, Nothing
+
+BOXES = (
+    "__float_value",
+    "__whole_value",
+    "__operand",
+    "__mask",
+    "__float_result",
+    "__whole_result",
+)
+LOG = ("__log",)
+
+
+class CompiledEmitter(ScalarEmitter):
+    """Writes a kernel that ``numba.njit`` can compile."""
+
+    # -- scalars --------------------------------------------------------
+
+    def convert(self, text, known, dtype):
+        """Return the text of a conversion."""
+        if known.dtype == dtype:
+            return text
+        if dtype == BOOL:
+            return f"({text} != 0)"
+        if known.is_float and dtype.kind in "iu":
+            text = f"__whole({text})"
+        return f"__{dtype.name}({text})"
+
+    def literal(self, value, known):
+        """Return the text of a constant number of the right type."""
+        if known.dtype not in (BOOL, INT64) and not known.is_float:
+            return f"__{known.dtype.name}({int(value)})"
+        return super().literal(value, known)
+
+    def kept_unsigned(self, text, dtype=None):
+        """Numba's uint64 wraps by itself."""
+        return text
+
+    def kept_signed(self, text):
+        """Numba's int64 wraps by itself."""
+        return text
+
+    def count(self, node):
+        """Return the text of a whole number."""
+        text = self.code(node)
+        return f"__int64({text})" if node.known.dtype == BOOL else text
+
+    # -- memory ---------------------------------------------------------
+
+    def refuse_half(self, array, node):
+        """Refuse float16, which Numba cannot compute with on a CPU."""
+        if array.dtype == FLOAT16:
+            raise UnsupportedConstruct(
+                f"the float16 array `{array.label}` in the compiled engine",
+                node.place,
+                'Use engine="python".',
+            )
+
+    def of_Subscript(self, node):
+        if isinstance(node.value.known, Group):
+            return self.item(node)
+        array, codes = self.view(node)
+        self.refuse_half(array, node)
+        site = self.site(node, array, "read")
+        if self.recorded and self.is_proven(array, codes):
+            event = event_text(array, codes, site)
+            element = f"{array.name}[{', '.join(codes)}]"
+            return f"__seen({element}, {event}, __log)"
+        if self.recorded:
+            log = ", ".join((str(site), *LOG))
+            return (
+                f"__load{len(codes)}({array.name}, {', '.join(codes)}, {log})"
+            )
+        return f"{array.name}[{self.checked(array, codes, site)}]"
+
+    @staticmethod
+    def is_proven(array, codes):
+        """Say whether an element is inside and its number is simple."""
+        return array.space != "global" and not any(
+            isinstance(code, Unproven) for code in codes
+        )
+
+    def checked(self, array, codes, site):
+        """Return the text of an index, with a check where one is needed."""
+        return ", ".join(
+            f"__at({code}, {array.name}.shape[{k}], {site})"
+            if isinstance(code, Unproven)
+            else code
+            for k, code in enumerate(codes)
+        )
+
+    def store(self, target, value, place):
+        array, codes = self.view(target)
+        self.refuse_half(array, target)
+        text = self.as_type(value, array.dtype)
+        site = self.site(target, array, "write")
+        if self.recorded and self.is_proven(array, codes):
+            element = f"{array.name}[{', '.join(codes)}]"
+            self.out.line(f"__v{site} = {text}", place)
+            event = event_text(array, codes, site)
+            self.out.line(f"__note({event}, __log)", place)
+            self.out.line(f"{element} = __v{site}", place)
+            return
+        if self.recorded:
+            log = ", ".join((str(site), *LOG))
+            self.out.line(
+                f"__store{len(codes)}({array.name}, {', '.join(codes)}, "
+                f"{text}, {log})",
+                place,
+            )
+            return
+        self.out.line(
+            f"{array.name}[{self.checked(array, codes, site)}] = {text}",
+            place,
+        )
+
+    def of_atomic(self, node):
+        array, codes = self.view(element_of(node))
+        self.refuse_half(array, node)
+        site = self.site(node, array, node.detail)
+        values = [self.as_type(v, array.dtype) for v in node.args[2:]]
+        call = f"{array.name}, ({', '.join(codes)},), {', '.join(values)}"
+        if self.recorded:
+            log = ", ".join((str(site), *LOG))
+            return f"__logged_{node.detail}{len(codes)}({call}, {log})"
+        sizes = [
+            f"__at({code}, {array.name}.shape[{k}], {site})"
+            for k, code in enumerate(codes)
+        ]
+        call = f"{array.name}, ({', '.join(sizes)},), {', '.join(values)}"
+        return f"__{node.detail}({call})"
+
+    def tick(self, place):
+        self.out.line(f"__note({TICK}, __log)", place)
+
+    def allocate(self, node, place):
+        array = node.known
+        if array.space != "local":
+            return
+        self.refuse_half(array, node)
+        self.out.line(
+            f"{array.name} = __np.empty({array.shape}, __{array.dtype.name})",
+            place,
+        )
+        self.out.line(f"{array.name}[:] = {self.junk(array.dtype)}", place)
+
+    def junk(self, dtype):
+        """Return the text of what fills unwritten memory."""
+        return "__np.nan" if dtype.kind == "f" else repr(unwritten(dtype))
+
+    def exchange(self, node):
+        dtype = None
+        kind = "whole"
+        if node.op.startswith("syncthreads_"):
+            self.leave("whole", f"__int64({self.code(node.args[0])})", node)
+        elif node.op != "syncthreads":
+            mask = self.code(node.args[0]) if node.args else "0xFFFFFFFF"
+            self.out.line(f"__mask[__thread] = {mask}", node.place)
+            if len(node.args) > 1:
+                dtype = node.args[1].known.dtype
+                kind = "float" if dtype.kind == "f" else "whole"
+                self.leave(kind, self.code(node.args[1]), node)
+            if len(node.args) > 2:
+                text = self.code(node.args[2])
+                self.out.line(f"__operand[__thread] = {text}", node.place)
+        self.out.line(f"yield {self.stop(node, dtype)}", node.place)
+        result = getattr(node, "known", Nothing())
+        text = f"__{kind}_result[__thread]"
+        if isinstance(result, Nothing):
+            return text
+        if result.dtype == BOOL:
+            return f"({text} != 0)"
+        return f"__{result.dtype.name}({text})"
+
+    def leave(self, kind, text, node):
+        """Write a line that leaves a value for the other threads."""
+        self.out.line(f"__{kind}_value[__thread] = {text}", node.place)
+
+    # -- the whole function ---------------------------------------------
+
+    def program(self, body, parameters, arguments, shared):
+        """Return the text of the thread function, and of loops over it.
+
+        Parameters
+        ----------
+        body : flattened and annotated statements
+        parameters : names, in order
+        arguments : what is known about each
+        shared : the shared arrays
+        """
+        first = [*parameters, *(array.name for array in shared)]
+        last = [*BOXES, *GRID, *(LOG if self.recorded else ())]
+        everything = ", ".join([*first, *last, *INDICES])
+        self.out.line(f"def thread({everything}):")
+        self.out.depth += 1
+        for name in parameters:
+            if hasattr(arguments[name], "space"):
+                for k in range(len(arguments[name].shape)):
+                    self.out.line(f"{name}__n{k} = {name}.shape[{k}]")
+                self.refuse_half_argument(arguments[name])
+        for array in shared:
+            if array.shape[0] is None:
+                self.out.line(f"{array.name}__n0 = {array.name}.shape[0]")
+        self.out.depth -= 1
+        self.block(body)
+        if not self.waits:
+            self.write_loop([*first, *last], shared)
+        return self.out.text()
+
+    def refuse_half_argument(self, array):
+        """Refuse a float16 argument before anything is compiled."""
+        if array.dtype == FLOAT16:
+            raise UnsupportedConstruct(
+                f"the float16 array `{array.label}` in the compiled engine",
+                "the arguments",
+                'Use engine="python".',
+            )
+
+    def write_loop(self, names, shared):
+        """Write the loop over blocks and threads that never wait."""
+        x, y, _ = self.block_sizes
+        given = ", ".join(names)
+        out = self.out
+        out.line(f"def loop({given}, __blocks, __turn, __ends):")
+        out.depth += 1
+        out.line("__row = 0")
+        out.line("for __block in __blocks:")
+        out.depth += 1
+        for array in shared:
+            out.line(f"{array.name}[:] = {self.junk(array.dtype)}")
+        out.line("for __t in __turn:")
+        out.depth += 1
+        out.line(
+            f"thread({given}, __t % {x}, __t // {x} % {y}, "
+            f"__t // {x * y}, __block % __gx, __block // __gx % __gy, "
+            "__block // (__gx * __gy), __t)"
+        )
+        if self.recorded:
+            out.line("__ends[__row] = __log[0]")
+            out.line("__row += 1")
+        out.depth -= 3
+
+
+def event_text(array, codes, site):
+    """Return the text of the event of an element that is inside."""
+    terms = [
+        code if step == 1 else f"{code} * {step}"
+        for step, code in zip(row_major(array.shape), codes, strict=True)
+    ]
+    return f"({' + '.join(terms)}) << {SITE_BITS} | {site}"

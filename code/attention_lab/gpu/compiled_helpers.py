@@ -1,0 +1,220 @@
+"""The functions that compiled kernels call, and their recorded accesses."""
+
+import math
+from functools import cache
+
+import numpy as np
+
+from attention_lab.gpu import arithmetic
+from attention_lab.gpu.access import MOST_AXES
+from attention_lab.gpu.compiled_arithmetic import mathematics, plain_functions
+from attention_lab.gpu.sites import SITE_BITS
+
+# The log is one array: how many events, how many accesses out of bounds,
+# a row for each of the first of those, and then the events.
+OUTSIDE_ROWS = 1024
+ROW = 8
+HEADER = 2 + OUTSIDE_ROWS * ROW
+
+_ACCESS = """
+def load{n}(memory, {indices}, site, log):
+    if {inside}:
+        here = log[0]
+        if here < log.size:
+            log[here] = ({flat}) << {bits} | site
+        log[0] = here + 1
+        return memory[{indices}]
+    ({wraps},) = strayed{n}(memory, {indices}, site, log)
+    if {w0} < 0:
+        return junk(memory)
+    return memory[{wraps}]
+
+
+def store{n}(memory, {indices}, value, site, log):
+    if {inside}:
+        here = log[0]
+        if here < log.size:
+            log[here] = ({flat}) << {bits} | site
+        log[0] = here + 1
+        memory[{indices}] = value
+    else:
+        ({wraps},) = strayed{n}(memory, {indices}, site, log)
+        if {w0} >= 0:
+            memory[{wraps}] = value
+
+
+def strayed{n}(memory, {indices}, site, log):
+    row = min(log[1], {rows} - 1)
+    log[2 + row * {row}] = site
+    {notes}
+    log[1] += 1
+    here = log[0]
+    if here < log.size:
+        log[here] = -1 - row
+    log[0] = here + 1
+    {wrap_lines}
+    if {gone}:
+        return ({minus},)
+    return ({wraps},)
+"""
+
+_ATOMIC = """
+def logged_{op}{n}(memory, index, {values}, site, log):
+    ({indices},) = index
+    if {inside}:
+        here = log[0]
+        if here < log.size:
+            log[here] = ({flat}) << {bits} | site
+        log[0] = here + 1
+        return atomic_{op}(memory, ({indices},), {values})
+    ({wraps},) = strayed{n}(memory, {indices}, site, log)
+    if {w0} < 0:
+        return junk(memory)
+    return atomic_{op}(memory, ({wraps},), {values})
+"""
+
+
+def _pieces(many):
+    """Return the parts of the texts above for `many` axes."""
+    indices = [f"i{k}" for k in range(many)]
+    wraps = [f"w{k}" for k in range(many)]
+    flat = "i0"
+    for k in range(1, many):
+        flat = f"({flat}) * memory.shape[{k}] + i{k}"
+    return {
+        "n": many,
+        "bits": SITE_BITS,
+        "rows": OUTSIDE_ROWS,
+        "row": ROW,
+        "indices": ", ".join(indices),
+        "wraps": ", ".join(wraps),
+        "w0": "w0",
+        "flat": flat,
+        "inside": " and ".join(
+            f"0 <= i{k} < memory.shape[{k}]" for k in range(many)
+        ),
+        "notes": "\n    ".join(
+            f"log[{k + 3} + row * {ROW}] = i{k}" for k in range(many)
+        ),
+        "wrap_lines": "\n    ".join(
+            f"w{k} = i{k} + memory.shape[{k}] if i{k} < 0 else i{k} + 0"
+            for k in range(many)
+        ),
+        "gone": " or ".join(
+            f"w{k} < 0 or w{k} >= memory.shape[{k}]" for k in range(many)
+        ),
+        "minus": ", ".join(["-1"] * many),
+    }
+
+
+@cache
+def compiled_helpers():
+    """Return all functions that compiled text may call, by name."""
+    import numba
+
+    compile_ = numba.njit(error_model="numpy", no_cpython_wrapper=True)
+    helpers = {
+        f"__{name}": getattr(np, name)
+        for name in [
+            "float32",
+            "float64",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+        ]
+    }
+    helpers["__np"] = np
+    helpers["__one"] = np.float32(1)
+    for name, function in plain_functions().items():
+        helpers[name] = compile_(function)
+    for name in arithmetic.UNARY + arithmetic.BINARY:
+        if hasattr(math, name):
+            helpers.update(mathematics(name, compile_))
+    namespace = {"junk": _make_junk(numba)}
+    for name in ("add", "sub", "max", "min", "exch", "cas"):
+        namespace[f"atomic_{name}"] = compile_(_ATOMICS[name])
+        helpers[f"__{name}"] = namespace[f"atomic_{name}"]
+    for many in range(1, MOST_AXES + 1):
+        _accesses(many, namespace, helpers, compile_)
+    return helpers
+
+
+def _accesses(many, namespace, helpers, compile_):
+    """Add the recorded accesses to arrays of `many` axes."""
+    pieces = _pieces(many)
+    text = _ACCESS.format(**pieces)
+    for op in ("add", "sub", "max", "min", "exch"):
+        text += _ATOMIC.format(**pieces, op=op, values="value")
+    text += _ATOMIC.format(**pieces, op="cas", values="expected, value")
+    made = {}
+    exec(compile(text, "<compiled accesses>", "exec"), namespace, made)
+    names = [f"strayed{many}", *(n for n in made if "strayed" not in n)]
+    for name in names:
+        function = made[name]
+        namespace[name] = helpers[f"__{name}"] = compile_(function)
+
+
+def _make_junk(numba):
+    """Return what a load past the end yields: NaN, or zero."""
+
+    def junk(memory):
+        raise NotImplementedError
+
+    @numba.extending.overload(junk)
+    def _(memory):
+        dtype = numba.np.numpy_support.as_dtype(memory.dtype)
+        value = dtype.type(np.nan if dtype.kind == "f" else 0)
+        return lambda memory: value
+
+    return junk
+
+
+def _add(memory, index, value):
+    old = memory[index]
+    memory[index] = old + value
+    return old
+
+
+def _sub(memory, index, value):
+    old = memory[index]
+    memory[index] = old - value
+    return old
+
+
+def _max(memory, index, value):
+    old = memory[index]
+    memory[index] = value if value > old else old
+    return old
+
+
+def _min(memory, index, value):
+    old = memory[index]
+    memory[index] = value if value < old else old
+    return old
+
+
+def _exch(memory, index, value):
+    old = memory[index]
+    memory[index] = value
+    return old
+
+
+def _cas(memory, index, expected, value):
+    old = memory[index]
+    memory[index] = value if old == expected else old
+    return old
+
+
+_ATOMICS = {
+    "add": _add,
+    "sub": _sub,
+    "max": _max,
+    "min": _min,
+    "exch": _exch,
+    "cas": _cas,
+}

@@ -1,0 +1,76 @@
+"""Which names belong to a function while its body is put into a kernel."""
+
+import ast
+
+from attention_lab.gpu import ir
+from attention_lab.gpu.errors import UnsupportedConstruct
+from attention_lab.gpu.kernel_source import Missing
+
+
+class Frame:
+    """One function body being flattened: its names, and how it returns.
+
+    Parameters
+    ----------
+    source : the `KernelSource` of the outermost function around it
+    definition : its ``def`` statement
+    rename : what its own names become, or None to leave them as they are
+    outer : the frame it was defined in, for a function inside a kernel
+    suffix : distinguishes two calls of one function; None for a kernel
+    """
+
+    def __init__(self, source, definition, rename=None, outer=None, number=0):
+        self.source = source
+        self.definition = definition
+        self.outer = outer
+        self.number = number
+        self.own = own_names(definition)
+        self.functions = {}
+        self.loops = 0
+        self.returns_at_end = False
+        self.leaves_loop = False
+        if number:
+            self.result = f"{definition.name}_{number}_result"
+            self.done = f"{definition.name}_{number}_done"
+        else:
+            self.result = self.done = None
+
+    def variable(self, name):
+        """Return what a variable of this function is called in the kernel."""
+        if not self.number:
+            return name
+        return f"{self.definition.name}_{self.number}_{name}"
+
+    def resolve(self, name, place):
+        """Return the node that a name stands for here."""
+        if name in self.functions:
+            return ir.constant(self.functions[name], place)
+        if name in self.own:
+            return ir.name(self.variable(name), place)
+        if self.outer is not None:
+            return self.outer.resolve(name, place)
+        value = self.source.lookup(name)
+        if value is Missing:
+            raise UnsupportedConstruct(
+                f"the name `{name}` is not defined", place
+            )
+        return ir.constant(value, place)
+
+
+def own_names(definition):
+    """Return the names that a function assigns to, and its parameters."""
+    arguments = definition.args
+    names = {a.arg for a in (*arguments.posonlyargs, *arguments.args)}
+    pending = list(definition.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            raise UnsupportedConstruct(
+                "`global` and `nonlocal` in a kernel", node.place
+            )
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        pending.extend(ast.iter_child_nodes(node))
+    return names

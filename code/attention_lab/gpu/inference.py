@@ -1,0 +1,224 @@
+"""Find the type that Numba would give to every value of a kernel.
+
+Runs over the flattened statements until nothing new is learned, then once
+more to write the results onto the nodes (attribute ``known``) and to take
+notes. The rules are Numba's own, checked against Numba in the tests.
+"""
+
+# Methods are named after the syntax and the operations that they handle.
+# ruff: noqa: D102
+
+import ast
+
+from attention_lab.gpu import ir
+from attention_lab.gpu.device_names import BLOCK_BARRIERS
+from attention_lab.gpu.errors import UnsupportedConstruct
+from attention_lab.gpu.inference_rules import ExpressionRules, NotYetKnown
+from attention_lab.gpu.values import (
+    INT64,
+    Array,
+    Group,
+    Number,
+    describe,
+    join,
+    widen,
+)
+
+ROUNDS_BEFORE_WIDENING = 3
+MOST_ROUNDS = 40
+
+
+class Inference(ExpressionRules):
+    """What is known about the values of one kernel for one shape of block.
+
+    Parameters
+    ----------
+    body : flattened statements, with one variable per web
+    arguments : what is known about each parameter, by name
+    block : sizes of a block
+    """
+
+    def __init__(self, body, arguments, block):
+        super().__init__(block)
+        self.variables = dict(arguments)
+        self.divergent = 0
+        self.left_early = False
+        self.partings = 0
+        self.loops = []
+        self.run(body)
+
+    def run(self, body):
+        """Repeat until nothing changes, then annotate."""
+        for round_number in range(MOST_ROUNDS):
+            before = dict(self.variables)
+            self.widening = round_number >= ROUNDS_BEFORE_WIDENING
+            self.pass_over(body)
+            if self.variables == before:
+                break
+        self.annotating = True
+        self.pass_over(body)
+
+    def pass_over(self, body):
+        """Go over all statements once."""
+        self.divergent = 0
+        self.left_early = False
+        self.block_of(body)
+
+    def block_of(self, statements):
+        """Go over a list of statements."""
+        for statement in statements:
+            try:
+                getattr(self, f"do_{type(statement).__name__}")(statement)
+            except NotYetKnown as missing:
+                if self.annotating:
+                    raise UnsupportedConstruct(
+                        f"`{missing.node.id}` never gets a value",
+                        statement.place,
+                    ) from None
+
+    # -- statements -----------------------------------------------------
+
+    def set(self, name, value, place):
+        """Learn one more value that a variable may have."""
+        old = self.variables.get(name)
+        if self.divergent and isinstance(value, Number):
+            value = Number(value.dtype, value.low, value.high, True, value.why)
+        try:
+            new = join(old, value)
+        except TypeError as error:
+            raise UnsupportedConstruct(
+                f"`{name}` may be {error}, so it has no single type",
+                place,
+                "Give each meaning a name of its own.",
+            ) from None
+        if old is not None and new != old and self.widening:
+            new = widen(old, new)
+        self.variables[name] = new
+
+    def do_Assign(self, node):
+        value = self.see(node.value)
+        target = node.targets[0]
+        if isinstance(target, ast.Name):
+            self.set(target.id, value, node.place)
+            if self.annotating:
+                target.known = self.variables[target.id]
+            return
+        element = self.see(target)
+        if isinstance(element, Array):
+            raise UnsupportedConstruct(
+                f"assigning to a part of `{element.label}` at once is not "
+                "handled",
+                node.place,
+                "Loop over its elements.",
+            )
+        if not isinstance(value, Number):
+            raise UnsupportedConstruct(
+                f"storing {describe(value)} in an array element", node.place
+            )
+
+    def do_Expr(self, node):
+        self.see(node.value)
+
+    def do_If(self, node):
+        test = self.see(node.test)
+        varies = getattr(test, "varies", False)
+        self.partings += varies
+        self.divergent += varies
+        self.block_of(node.body)
+        self.block_of(node.orelse)
+        self.divergent -= varies
+
+    def do_While(self, node):
+        self.loop(node, getattr(self.see(node.test), "varies", False))
+
+    def do_For(self, node):
+        varies = False
+        if isinstance(node.iter, ir.Primitive):
+            limits = [self.integer(a) for a in node.iter.args]
+            varies = any(limit.varies for limit in limits)
+            value = self.counter(limits)
+            node.iter.known = Group(tuple(limits))
+        else:
+            value = None
+            for item in self.see(node.iter).items:
+                value = join(value, item)
+        self.divergent += varies
+        self.set(node.target.id, value, node.place)
+        if self.annotating:
+            node.target.known = self.variables[node.target.id]
+        self.divergent -= varies
+        self.loop(node, varies)
+
+    def loop(self, node, varies):
+        """Go over the body of a loop that some threads may leave early."""
+        varies = varies or getattr(node, "left_by_some", False)
+        self.loops.append(node)
+        partings = self.partings
+        self.divergent += varies
+        self.block_of(node.body)
+        self.divergent -= varies
+        self.loops.pop()
+        # All threads make the same trips, but not all do the same on each.
+        node.parts_inside = not varies and self.partings > partings
+        self.block_of(getattr(node, "orelse", []))
+
+    def do_Once(self, node):
+        self.loop(node, False)
+
+    def do_Break(self, node):
+        if self.divergent:
+            self.loops[-1].left_by_some = True
+
+    def do_Continue(self, node):
+        self.do_Break(node)
+
+    def do_Return(self, node):
+        if self.divergent:
+            self.left_early = True
+
+    # -- notes ----------------------------------------------------------
+
+    def barrier(self, node):
+        """Note a barrier that only some threads may reach."""
+        if not self.annotating:
+            return
+        if self.divergent:
+            reason = "under a condition that differs between threads"
+        elif self.left_early:
+            reason = "after a `return` that only some threads take"
+        else:
+            return
+        self.note(
+            "conditional-barrier",
+            node.place,
+            f"{node.place}: this barrier stands {reason}. Every thread of "
+            "the block must reach it: guard the loads and stores, not the "
+            "barrier.",
+        )
+
+    def is_barrier(self, op):
+        """Say whether an operation waits for the whole block."""
+        return op in BLOCK_BARRIERS
+
+    def counter(self, limits):
+        """Return what is known about the variable of a ``range`` loop."""
+        start, stop, step = 0, limits[-1], None
+        zero = Number(INT64, 0, 0)
+        if len(limits) == 1:
+            start, stop = zero, limits[0]
+        elif len(limits) == 2:
+            start, stop = limits
+        else:
+            start, stop, step = limits
+        if step is None or step.low > 0:
+            low, high = start.low, stop.high - 1
+        elif step.high < 0:
+            low, high = stop.low + 1, start.high
+        else:
+            low = min(start.low, stop.low)
+            high = max(start.high, stop.high)
+        unsigned = all(limit.dtype.kind == "u" for limit in limits)
+        dtype = "u8" if unsigned else "i8"
+        return self.made(
+            dtype, low, max(low, high), any(n.varies for n in limits)
+        )

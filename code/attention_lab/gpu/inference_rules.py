@@ -1,0 +1,363 @@
+"""Numba's typing rules, expression by expression."""
+
+# Methods are named after the syntax and the operations that they handle.
+# ruff: noqa: D102
+
+import ast
+import math
+from itertools import pairwise
+
+import numpy as np
+
+from attention_lab.gpu import bounds
+from attention_lab.gpu.errors import UnsupportedConstruct
+from attention_lab.gpu.primitive_rules import PrimitiveRules
+from attention_lab.gpu.values import (
+    BOOL,
+    FLOAT64,
+    INT64,
+    LONGEST,
+    UINT64,
+    Array,
+    At,
+    Group,
+    Number,
+    Span,
+    describe,
+    exactly,
+    join,
+    number,
+)
+
+
+class NotYetKnown(Exception):  # noqa: N818 - a signal, not an error
+    """A variable has no value yet in this round over the statements."""
+
+    def __init__(self, node):
+        super().__init__(node.id)
+        self.node = node
+
+
+class ExpressionRules(PrimitiveRules):
+    """The half of the inference that looks at expressions.
+
+    Parameters
+    ----------
+    block : sizes of a block, which bound the thread indices
+    """
+
+    def __init__(self, block):
+        self.block = block
+        self.variables = {}
+        self.widening = False
+        self.annotating = False
+        self.notes = {}
+        self.allocations = {}
+        self.allocation_places = {}
+
+    def note(self, kind, place, sentence):
+        """Keep one note per kind and line."""
+        self.notes.setdefault((kind, place), sentence)
+
+    def refuse(self, what, node, advice=""):
+        """Make the error for something that is not handled."""
+        return UnsupportedConstruct(what, node.place, advice)
+
+    def see(self, node):
+        """Return what is known about an expression."""
+        value = getattr(self, f"see_{type(node).__name__}")(node)
+        if self.annotating:
+            node.known = value
+        return value
+
+    def scalar(self, node):
+        """Return what is known about an expression that must be a number."""
+        value = self.see(node)
+        if not isinstance(value, Number):
+            raise self.refuse(f"{describe(value)} where a number goes", node)
+        return value
+
+    def integer(self, node):
+        """Return what is known about an expression that must be whole."""
+        value = self.scalar(node)
+        if value.is_float:
+            raise self.refuse(
+                "a floating-point number where a whole number goes",
+                node,
+                "Use // instead of /, or int(...).",
+            )
+        return value
+
+    @staticmethod
+    def made(dtype, low, high, varies, why=""):
+        """Make an integer, forgetting bounds that overflow its type."""
+        known = number(dtype, varies)
+        if math.isnan(low) or math.isnan(high):
+            return known
+        limits = (0, 2**64 - 1) if known.dtype == UINT64 else (-(2**63), 2**63)
+        fits = limits[0] <= low and high < limits[1] + 1
+        if not fits and not (math.isinf(low) or math.isinf(high)):
+            return known
+        if known.dtype.kind == "u" and low < 0:
+            return known
+        return Number(known.dtype, low, high, varies, why)
+
+    # -- leaves ---------------------------------------------------------
+
+    def see_Constant(self, node):
+        return exactly(node.value)
+
+    def see_Name(self, node):
+        if node.id not in self.variables:
+            # It is only set later in a loop: the next round will know it.
+            raise NotYetKnown(node)
+        return self.variables[node.id]
+
+    def see_Tuple(self, node):
+        return Group(tuple(self.see(item) for item in node.elts))
+
+    def see_Attribute(self, node):
+        base = self.see(node.value)
+        if isinstance(base, Array):
+            if node.attr == "shape":
+                return Group(tuple(self.size(base, k) for k in base.free))
+            if node.attr == "size":
+                return number(INT64, low=0, high=LONGEST)
+            if node.attr == "ndim":
+                return exactly(len(base.free))
+        raise self.refuse(f"`.{node.attr}` of {describe(base)}", node)
+
+    @staticmethod
+    def size(array, axis):
+        """Return what is known about the length of one axis."""
+        view = array.axes[axis]
+        if isinstance(view, Span):
+            return view.length
+        if array.shape[axis] is not None:
+            return exactly(array.shape[axis])
+        return number(INT64, low=0, high=LONGEST)
+
+    # -- operators ------------------------------------------------------
+
+    def see_BinOp(self, node):
+        left, right = self.scalar(node.left), self.scalar(node.right)
+        varies = left.varies or right.varies
+        dtype = binary_dtype(node.op, left, right)
+        if dtype.kind == "f":
+            why = left.why or right.why
+            if dtype == FLOAT64 and not why:
+                for one in (left, right):
+                    if not one.is_float and FLOAT64 not in (
+                        left.dtype,
+                        right.dtype,
+                    ):
+                        why = f"the {one.dtype} operand"
+            result = Number(dtype, varies=varies, why=why)
+            self.check_promotion(node, left, right, result)
+            return result
+        low, high = bounds.combine(
+            node.op, (left.low, left.high), (right.low, right.high)
+        )
+        if dtype == BOOL:
+            return Number(BOOL, 0, 1, varies)
+        return self.made(dtype, low, high, varies)
+
+    def check_promotion(self, node, left, right, result):
+        """Note where float32 meets a float64 that nobody asked for."""
+        if not self.annotating or result.dtype != FLOAT64 or not result.why:
+            return
+        if left.dtype == FLOAT64 == right.dtype:
+            return
+        if not (left.is_float or right.is_float):
+            return
+        self.note(
+            "accidental-float64",
+            node.place,
+            f"{node.place}: Numba computes this in float64, because of "
+            f"{result.why}; most GPUs run that far slower than float32. "
+            "Write float32(...) around it.",
+        )
+
+    def see_UnaryOp(self, node):
+        operand = self.scalar(node.operand)
+        if isinstance(node.op, ast.Not):
+            return Number(BOOL, 0, 1, operand.varies)
+        if operand.is_float:
+            return Number(operand.dtype, varies=operand.varies, why=operand.why)
+        if isinstance(node.op, ast.UAdd):
+            return operand
+        if isinstance(node.op, ast.Invert):
+            if operand.dtype == BOOL:
+                raise self.refuse("`~` of a bool", node, "Use `not`.")
+            low, high = -operand.high - 1, -operand.low - 1
+        else:
+            low, high = -operand.high, -operand.low
+        dtype = UINT64 if operand.dtype.kind == "u" else INT64
+        return self.made(dtype, low, high, operand.varies)
+
+    def see_Compare(self, node):
+        values = [self.scalar(v) for v in (node.left, *node.comparators)]
+        for left, right in pairwise(values):
+            common = Number(
+                np.promote_types(left.dtype, right.dtype),
+                why=left.why or right.why,
+            )
+            if left.is_float and right.is_float:
+                self.check_promotion(node, left, right, common)
+        return Number(BOOL, 0, 1, any(value.varies for value in values))
+
+    def see_BoolOp(self, node):
+        result = None
+        for part in node.values:
+            result = join(result, self.scalar(part))
+        return result
+
+    def see_IfExp(self, node):
+        test = self.scalar(node.test)
+        result = self.joined([node.body, node.orelse], node)
+        if test.varies and isinstance(result, Number):
+            result = Number(
+                result.dtype, result.low, result.high, True, result.why
+            )
+        return result
+
+    def joined(self, nodes, node):
+        """Return what is known about a choice between expressions."""
+        values = [self.see(part) for part in nodes]
+        result = None
+        try:
+            for value in values:
+                result = join(result, value)
+        except TypeError as error:
+            raise self.refuse(f"a choice between {error}", node) from None
+        if isinstance(result, Number) and result.is_float:
+            floats = [v for v in values if isinstance(v, Number)]
+            for value in floats[1:]:
+                self.check_promotion(node, floats[0], value, result)
+        return result
+
+    # -- subscripts -----------------------------------------------------
+
+    def see_Subscript(self, node):
+        base = self.see(node.value)
+        if isinstance(base, Group):
+            return self.item(base, node)
+        if not isinstance(base, Array):
+            raise self.refuse(f"indexing {describe(base)}", node)
+        parts = index_parts(node, self.see)
+        free = base.free
+        if len(parts) > len(free):
+            raise self.refuse(
+                f"{len(parts)} indices for `{base.label}`, which has "
+                f"{len(free)} axes",
+                node,
+            )
+        axes = list(base.axes)
+        for axis, part in zip(free, parts, strict=False):
+            view = axes[axis]
+            if isinstance(part, ast.Slice):
+                axes[axis] = self.cut(base, axis, part)
+                continue
+            index = part if isinstance(part, Number) else self.integer(part)
+            if index.is_float:
+                raise self.refuse("a floating-point number as an index", node)
+            if isinstance(view, Span):
+                index = Number(
+                    INT64,
+                    view.start.low + index.low,
+                    view.start.high + index.high,
+                    view.start.varies or index.varies,
+                )
+            axes[axis] = At(index)
+        array = Array(
+            base.name,
+            base.label,
+            base.space,
+            base.dtype,
+            base.shape,
+            tuple(axes),
+        )
+        if array.free:
+            return array
+        varies = base.space == "local" or any(
+            axis.index.varies for axis in array.axes
+        )
+        return number(base.dtype, varies)
+
+    def item(self, group, node):
+        """Return one item of a tuple."""
+        count = getattr(node, "unpacks", None)
+        if count is not None and count != len(group.items):
+            raise self.refuse(
+                f"unpacking {len(group.items)} values into {count} names", node
+            )
+        position = self.integer(node.slice)
+        if position.low != position.high:
+            raise self.refuse(
+                "a tuple indexed by something that is not constant", node
+            )
+        return group.items[int(position.low)]
+
+    def cut(self, array, axis, part):
+        """Return the view of an axis that a slice makes."""
+        view = array.axes[axis]
+        edges = [
+            exactly(0) if part.lower is None else self.integer(part.lower),
+            self.size(array, axis)
+            if part.upper is None
+            else self.integer(part.upper),
+        ]
+        start, stop = edges
+        if part.lower is None and part.upper is None:
+            return view
+        size = self.size(array, axis)
+        low = max(start.low, 0) if start.low >= 0 else 0
+        first = number(
+            INT64, start.varies, low, min(max(start.high, low), size.high)
+        )
+        longest = max(0, min(stop.high, size.high) - first.low)
+        shortest = 0
+        if start.low >= 0 and stop.low >= 0:
+            shortest = max(0, min(stop.low, size.low) - first.high)
+        length = number(INT64, start.varies or stop.varies, shortest, longest)
+        if isinstance(view, Span):
+            first = number(
+                INT64,
+                first.varies or view.start.varies,
+                view.start.low + first.low,
+                view.start.high + first.high,
+            )
+        return Span(first, length)
+
+
+def index_parts(node, see):
+    """Return the parts of an index: numbers, slices, nodes.
+
+    A variable that holds a tuple counts as its items.
+    """
+    index = node.slice
+    if isinstance(index, ast.Tuple):
+        return list(index.elts)
+    if isinstance(index, ast.Slice):
+        return [index]
+    known = see(index)
+    if isinstance(known, Group):
+        return list(known.items)
+    return [index]
+
+
+def binary_dtype(op, left, right):
+    """Return the dtype that Numba gives to ``left op right``."""
+    a, b = left.dtype, right.dtype
+    if "f" in (a.kind, b.kind):
+        if isinstance(op, ast.Pow) and {a.kind, b.kind} != {"f"}:
+            return a if a.kind == "f" else FLOAT64
+        return np.promote_types(a, b)
+    if isinstance(op, ast.Div):
+        return FLOAT64
+    if isinstance(op, (ast.LShift, ast.RShift)):
+        return UINT64 if a.kind == "u" else INT64
+    bitwise = isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor))
+    if a == b == BOOL and bitwise:
+        return BOOL
+    return UINT64 if a.kind == b.kind == "u" else INT64

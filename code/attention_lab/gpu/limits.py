@@ -1,0 +1,89 @@
+"""The limits of a launch that every supported GPU shares.
+
+NVIDIA, CUDA C++ Programming Guide, table "Technical Specifications per
+Compute Capability"; the same for 7.5, 8.0 and 9.0.
+"""
+
+import math
+
+from attention_lab.gpu.errors import KernelError, LaunchRefused
+
+WARP_SIZE = 32
+MAX_THREADS_PER_BLOCK = 1024
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+# Static, or dynamic without an opt-in that Numba does not offer.
+MAX_SHARED_BYTES = 48 * 1024
+
+
+def three_sizes(sizes, what):
+    """Return a launch size as (x, y, z).
+
+    Parameters
+    ----------
+    sizes : an integer or a tuple of up to three
+    what : "grid" or "block", for messages
+    """
+    sizes = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
+    if not 1 <= len(sizes) <= 3:
+        raise KernelError(
+            f"a {what} has 1, 2 or 3 sizes, not {len(sizes)}: {sizes}"
+        )
+    for size in sizes:
+        if int(size) != size:
+            raise KernelError(
+                f"the {what} {sizes} must be whole numbers: use "
+                "-(-n // threads), not n / threads"
+            )
+    return tuple(int(size) for size in sizes) + (1,) * (3 - len(sizes))
+
+
+def check_launch(grid, block):
+    """Refuse grid and block sizes that no GPU accepts.
+
+    Raises
+    ------
+    LaunchRefused
+        With kind "empty-launch" or "too-many-threads".
+    """
+    for what, sizes in (("grid", grid), ("block", block)):
+        if min(sizes) < 1:
+            raise LaunchRefused(
+                f"the {what} {sizes} is empty, and a GPU refuses an empty "
+                "launch: return early when there is no work",
+                "empty-launch",
+            )
+    threads = math.prod(block)
+    if threads > MAX_THREADS_PER_BLOCK or any(
+        size > limit for size, limit in zip(block, MAX_BLOCK, strict=True)
+    ):
+        raise LaunchRefused(
+            f"the block {block} has {threads} threads; a GPU accepts at most "
+            f"{MAX_THREADS_PER_BLOCK} in all and {MAX_BLOCK} along x, y, z: "
+            "use smaller blocks and more of them",
+            "too-many-threads",
+        )
+    if any(size > limit for size, limit in zip(grid, MAX_GRID, strict=True)):
+        raise LaunchRefused(
+            f"the grid {grid} is larger than {MAX_GRID} along x, y, z: put "
+            "the longest axis on x",
+            "too-many-threads",
+        )
+
+
+def check_shared(static_bytes, dynamic_bytes):
+    """Refuse more shared memory than one block can have.
+
+    Raises
+    ------
+    LaunchRefused
+        With kind "too-much-shared-memory".
+    """
+    total = static_bytes + dynamic_bytes
+    if total > MAX_SHARED_BYTES:
+        raise LaunchRefused(
+            f"one block asks for {total} bytes of shared memory "
+            f"({static_bytes} in cuda.shared.array, {dynamic_bytes} at "
+            f"launch); a block has {MAX_SHARED_BYTES}: use smaller tiles",
+            "too-much-shared-memory",
+        )

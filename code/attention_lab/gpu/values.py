@@ -1,0 +1,232 @@
+"""What is known about a value before the kernel runs."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+INT64 = np.dtype("i8")
+UINT64 = np.dtype("u8")
+FLOAT16 = np.dtype("f2")
+FLOAT32 = np.dtype("f4")
+FLOAT64 = np.dtype("f8")
+BOOL = np.dtype("?")
+# No array is longer than this; it keeps index arithmetic inside 64 bits.
+LONGEST = 2**40
+
+
+@dataclass(frozen=True)
+class Number:
+    """A scalar.
+
+    Attributes
+    ----------
+    dtype : the type Numba gives it
+    low, high : bounds of an integer
+    varies : whether threads of one block may see different values
+    why : for a float64, where it comes from, when nobody asked for it
+    """
+
+    dtype: np.dtype
+    low: float = -math.inf
+    high: float = math.inf
+    varies: bool = False
+    why: str = ""
+
+    @property
+    def is_float(self):
+        """Say whether this is a floating-point number."""
+        return self.dtype.kind == "f"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A tuple of values."""
+
+    items: tuple
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The value None, or text: good for printing only."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An axis of an array that a view leaves as it is."""
+
+
+@dataclass(frozen=True)
+class At:
+    """An axis that a view has fixed at one index."""
+
+    index: Number
+
+
+@dataclass(frozen=True)
+class Span:
+    """An axis of which a view shows a part."""
+
+    start: Number
+    length: Number
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array, or a view of one.
+
+    Attributes
+    ----------
+    name : the variable that holds the memory when the kernel runs
+    label : what the reader calls it
+    space : "global", "shared" or "local"
+    dtype : of its elements
+    shape : its sizes, where they are known before the launch (else None)
+    axes : what the view does to each axis of the memory
+    """
+
+    name: str
+    label: str
+    space: str
+    dtype: np.dtype
+    shape: tuple
+    axes: tuple
+
+    @property
+    def free(self):
+        """The axes of the memory that the view still has, in order."""
+        return tuple(
+            k for k, axis in enumerate(self.axes) if not isinstance(axis, At)
+        )
+
+
+def integer_range(dtype):
+    """Return the smallest and the largest value of an integer dtype."""
+    if dtype == BOOL:
+        return 0, 1
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def number(dtype, varies=False, low=None, high=None, why=""):
+    """Make a Number, with the bounds of its dtype unless others are given."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f":
+        return Number(dtype, varies=varies, why=why)
+    least, most = integer_range(dtype)
+    if dtype.itemsize == 8 and low is None and high is None:
+        least = -math.inf if dtype.kind == "i" else 0
+        most = math.inf
+    return Number(
+        dtype,
+        least if low is None else low,
+        most if high is None else high,
+        varies,
+    )
+
+
+def exactly(value):
+    """Return what is known about a Python or NumPy constant."""
+    if isinstance(value, (bool, np.bool_)):
+        return Number(BOOL, int(value), int(value))
+    if isinstance(value, int):
+        return Number(INT64, value, value)
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return Number(FLOAT64, why=f"the literal {value!r}")
+    if isinstance(value, np.generic) and value.dtype.kind in "fiu":
+        if value.dtype.kind == "f":
+            why = "a float64 constant" if value.dtype == FLOAT64 else ""
+            return Number(value.dtype, why=why)
+        return Number(value.dtype, int(value), int(value))
+    if isinstance(value, tuple):
+        return Group(tuple(exactly(item) for item in value))
+    return Nothing()
+
+
+def join(first, second):
+    """Return what is known when a value may be either; None if nothing."""
+    if first is None or first == second:
+        return second
+    if second is None:
+        return first
+    if isinstance(first, Number) and isinstance(second, Number):
+        return Number(
+            np.promote_types(first.dtype, second.dtype),
+            min(first.low, second.low),
+            max(first.high, second.high),
+            first.varies or second.varies,
+            first.why or second.why,
+        )
+    if isinstance(first, Group) and isinstance(second, Group):
+        if len(first.items) != len(second.items):
+            raise TypeError("tuples of different lengths")
+        return Group(
+            tuple(
+                join(a, b)
+                for a, b in zip(first.items, second.items, strict=True)
+            )
+        )
+    if isinstance(first, Array) and isinstance(second, Array):
+        return _join_arrays(first, second)
+    if isinstance(first, Nothing) and isinstance(second, Nothing):
+        return first
+    raise TypeError(f"{describe(first)} and {describe(second)}")
+
+
+def _join_arrays(first, second):
+    """Join two views of the same memory, cut the same way."""
+    if first.name != second.name or any(
+        type(a) is not type(b)
+        for a, b in zip(first.axes, second.axes, strict=True)
+    ):
+        raise TypeError(
+            f"{describe(first)} and {describe(second)}, which are different "
+            "arrays"
+        )
+    axes = []
+    for a, b in zip(first.axes, second.axes, strict=True):
+        if isinstance(a, At):
+            a = At(join(a.index, b.index))
+        elif isinstance(a, Span):
+            a = Span(join(a.start, b.start), join(a.length, b.length))
+        axes.append(a)
+    return replace(first, axes=tuple(axes))
+
+
+def widen(old, new):
+    """Give up on bounds that keep growing from round to round."""
+    if isinstance(old, Number) and isinstance(new, Number):
+        return replace(
+            new,
+            low=new.low if new.low >= old.low else _floor(new),
+            high=new.high if new.high <= old.high else math.inf,
+        )
+    if isinstance(old, Group) and isinstance(new, Group):
+        pairs = zip(old.items, new.items, strict=True)
+        return Group(tuple(widen(a, b) for a, b in pairs))
+    if isinstance(old, Array) and isinstance(new, Array):
+        axes = []
+        for a, b in zip(old.axes, new.axes, strict=True):
+            if isinstance(b, At):
+                b = At(widen(a.index, b.index))
+            elif isinstance(b, Span):
+                b = Span(widen(a.start, b.start), widen(a.length, b.length))
+            axes.append(b)
+        return replace(new, axes=tuple(axes))
+    return new
+
+
+def _floor(value):
+    """Return the least value that the dtype allows, as far as it matters."""
+    return 0 if value.dtype.kind == "u" else -math.inf
+
+
+def describe(value):
+    """Name a kind of value for a message."""
+    if isinstance(value, Array):
+        return f"the {value.space} array `{value.label}`"
+    if isinstance(value, Number):
+        return f"a number of type {value.dtype}"
+    if isinstance(value, Group):
+        return f"a tuple of {len(value.items)}"
+    return "nothing"

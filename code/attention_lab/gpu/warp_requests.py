@@ -1,0 +1,114 @@
+"""Group accesses into warp requests, the unit in which memory works.
+
+A warp executes one load for up to 32 lanes at once. Global memory answers
+in sectors of 32 bytes; shared memory has 32 banks of 4 bytes, and serves
+two words of one bank one after the other.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attention_lab.gpu.limits import WARP_SIZE
+
+SECTOR_BYTES = 32
+BANKS = 32
+BANK_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The warp requests of one piece of memory, one row each.
+
+    Attributes
+    ----------
+    site : number of the place in the source
+    lanes : how many lanes took part
+    cost : global memory: sectors; shared memory: passes, 1 is no conflict
+    least : the cost had the lanes used neighbouring elements
+    """
+
+    site: np.ndarray
+    lanes: np.ndarray
+    cost: np.ndarray
+    least: np.ndarray
+
+
+def warp_requests(events, memory):
+    """Return the requests of the events of one piece of memory.
+
+    The k-th time that a lane executes a line between two barriers, on the
+    same trip of a loop in which lanes part, counts as simultaneous with the
+    k-th time of the other lanes of its warp.
+
+    Parameters
+    ----------
+    events : accesses of this memory only
+    memory : the `Memory`
+    """
+    if (events.element < 0).any():
+        events = events.select(events.element >= 0)
+    if not len(events):
+        nothing = np.empty(0, np.int64)
+        return Requests(nothing, nothing, nothing, nothing)
+    thread = events.thread.astype(np.int64)
+    stretch = _mixed((events.site, events.block, events.epoch, events.trip))
+    turn = _occurrence(_mixed((stretch, thread)))
+    # 8-byte elements of shared memory are served half a warp at a time.
+    team = WARP_SIZE
+    if memory.space == "shared" and memory.itemsize == 8:
+        team = WARP_SIZE // 2
+    request = _mixed((stretch, thread // team, turn))
+    address = memory.addresses(events.element)
+    unit = SECTOR_BYTES if memory.space == "global" else BANK_BYTES
+    # Equal keys are lanes of one request that want the same unit.
+    units = address // unit
+    units -= units.min()
+    many = int(units.max()) + 1
+    distinct, first, lanes = np.unique(
+        _mixed((request, units)), return_index=True, return_counts=True
+    )
+    owner = distinct // many
+    starts = np.flatnonzero(np.diff(owner, prepend=-1))
+    lanes = np.add.reduceat(lanes, starts)
+    site = events.site[first[starts]]
+    if memory.space == "global":
+        cost = np.diff(starts, append=len(distinct))
+        least = -(-lanes * memory.itemsize // SECTOR_BYTES)
+        return Requests(site, lanes, cost, np.maximum(least, 1))
+    number = np.repeat(
+        np.arange(len(starts)), np.diff(starts, append=len(distinct))
+    )
+    # The least address was subtracted; that only turns the banks in a ring.
+    bank = distinct % many % BANKS
+    busy = np.bincount(number * BANKS + bank, minlength=len(starts) * BANKS)
+    passes = busy.reshape(-1, BANKS).max(axis=1)
+    return Requests(site, lanes, passes, np.ones_like(passes))
+
+
+def _mixed(columns):
+    """Return one number per row that is equal for equal rows.
+
+    The last column can be read back as the remainder by its largest value
+    plus one.
+    """
+    mixed = columns[0].astype(np.int64)
+    for column in columns[1:]:
+        size = int(column.max()) + 1
+        if (int(mixed.max()) + 1) * size >= 2**62:
+            mixed = np.unique(mixed, return_inverse=True)[1]
+        mixed = mixed * size + column
+    return mixed
+
+
+def _occurrence(keys):
+    """Return how often each key has come before, in the given order."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    position = np.arange(len(keys))
+    new = np.ones(len(keys), bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    start = np.maximum.accumulate(np.where(new, position, 0))
+    turn = np.empty(len(keys), np.int64)
+    turn[order] = position - start
+    return turn
