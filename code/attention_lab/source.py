@@ -10,7 +10,7 @@ from typing import Any
 def plain_function(function: Any) -> Callable:
     """Return the Python function inside a compiled kernel, or the function.
 
-    numba keeps it as `py_func`; its simulator as `fn`.
+    The recorder and numba keep it as `py_func`, numba's simulator as `fn`.
     """
     for attribute in ("py_func", "fn"):
         inner = getattr(function, attribute, None)
@@ -52,7 +52,7 @@ def show_source(function: Any, *, whole: bool = False) -> Source:
 
     Parameters
     ----------
-    function : a function, a class, or a kernel of numba or of its simulator.
+    function : a function, a class, or a kernel.
     whole : also show the docstring after its first line.
 
     Examples
