@@ -19,6 +19,12 @@ SOURCES := $(shell find code -type f \( -name '*.py' -o -name '*.js' \) | sort)
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# The compile cards need NVIDIA's compiler, which exists as wheels for Linux on
+# x86-64. Elsewhere, and with COMPILER= on the command line, their tests skip.
+COMPILER ?= $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),.venv-compiler)
+COMPILER_READY := $(COMPILER:%=%/.ready)
+USE_COMPILER := $(COMPILER:%=ATTENTION_LAB_COMPILER_PYTHON=$(CURDIR)/%/bin/python)
+
 setup: $(READY)  ## make .venv with everything in it (once; again when a version changes)
 
 # torch comes first and from its own index: there it is the CPU build, ten times
@@ -31,8 +37,13 @@ $(READY): pyproject.toml requirements.txt constraints.txt
 	$(BIN)/python -m pip install --quiet -r requirements.txt -c constraints.txt
 	@touch $@
 
-test: $(READY)  ## run all tests, every chapter's cells included
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+$(COMPILER_READY): requirements-compiler.txt constraints.txt
+	$(PYTHON) -m venv $(COMPILER)
+	$(COMPILER)/bin/python -m pip install --quiet -r $< -c constraints.txt
+	@touch $@
+
+test: $(READY) $(COMPILER_READY)  ## run all tests, every chapter's cells included
+	$(USE_COMPILER) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(READY)  ## check style, spelling, and that the notebooks are up to date
 	$(BIN)/ruff check $(CHECKED)
@@ -70,5 +81,5 @@ hooks: $(READY)  ## run the cheap checks before each commit
 	$(BIN)/pre-commit install
 
 clean:  ## remove what was built, and the environment
-	rm -rf _build .venv .pytest_cache .ruff_cache code/*.egg-info
+	rm -rf _build .venv .venv-compiler .pytest_cache .ruff_cache code/*.egg-info
 	find code tests tools book -name __pycache__ -type d -exec rm -rf {} +

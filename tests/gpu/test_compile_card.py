@@ -8,8 +8,9 @@ import json
 
 import numpy as np
 import pytest
-from attention_kernels import make_flash, make_naive, make_tiled_scores
+from attention_kernels import make_tiled_scores
 from mutants import MUTANTS
+from numba import float32 as numba_float32
 from textbook_cases import cases
 
 from attention_lab.gpu import compile_card as card_module_function
@@ -23,20 +24,53 @@ from attention_lab.gpu.compile_card import (
     type_text,
 )
 from attention_lab.gpu.errors import CompileRefused, CompilerMissing
+from attention_lab.steps.flash_forward import make_flash_kernel
+from attention_lab.steps.fused_qkv import split_qkv_kernel
+from attention_lab.steps.multi_head import (
+    merge_heads_kernel,
+    split_heads_kernel,
+)
+from attention_lab.steps.online_softmax import make_online_softmax_kernel
+from attention_lab.steps.scaled_dot_product import (
+    make_scores_kernel,
+    make_softmax_kernel,
+    make_weighted_sum_kernel,
+)
 
 float32 = np.float32
 F4 = "float32[:,:,:,::1]"
 F3 = "float32[:,:,::1]"
 F2 = "float32[:,::1]"
 ARCHITECTURES = [(7, 5), (8, 0), (9, 0)]
-SCORES, SOFTMAX, MIX = make_naive(True)
+TILED_SCORES = make_tiled_scores(16)
+MOVED = ("float32[:,:,:,:,::1]", F3, "int64", "int64", "int64")
+D = 64
+FLASH = make_flash_kernel(D, D, 32, 32, numba_float32, True, True)
+ONLINE = make_online_softmax_kernel(D, D, numba_float32, True, True)
 SHIPPED = {
-    "scores": (SCORES, (F4, F4, F4, "float32")),
-    "softmax": (SOFTMAX, (F4,)),
-    "mix": (MIX, (F4, F4, F4)),
-    "tiled_scores": (make_tiled_scores(16), (F2, F2, F2, "float32")),
-    "flash": (make_flash(32, 32, 16, True), (F4, F3, F4, F4, F4, "float32")),
+    "scores": (
+        make_scores_kernel(numba_float32, True, True),
+        (F4, F4, F4, F4, "float32", "int64"),
+    ),
+    "softmax": (make_softmax_kernel(numba_float32), (F4, F4)),
+    "weighted_sum": (
+        make_weighted_sum_kernel(numba_float32),
+        (F4, F4, F4, "int64"),
+    ),
+    "split_heads": (split_heads_kernel, (F4, F3)),
+    "merge_heads": (merge_heads_kernel, (F3, F4)),
+    "split_qkv": (split_qkv_kernel, MOVED),
+    "online_softmax": (ONLINE, (F4, F3, F4, F4, F4, F4, "float32", "int64")),
+    "flash": (FLASH, (F4, F3, F4, F4, F4, F4, "float32", "int64")),
+    "tiled_scores": (TILED_SCORES, (F2, F2, F2, "float32")),
 }
+MULTIPLYING = (
+    "scores",
+    "weighted_sum",
+    "online_softmax",
+    "flash",
+    "tiled_scores",
+)
 
 
 @cuda.jit
@@ -92,13 +126,13 @@ def test_kernel_compiles_clean(cards, name, cc):
     assert card.shared_bytes <= 48 * 1024
     assert 0 < card.registers <= 255
     assert card.tensor_core_instructions == 0
-    if name in ("scores", "mix", "tiled_scores", "flash"):
+    if name in MULTIPLYING:
         assert card.fma_f32_instructions > 0
 
 
 def test_flash_keeps_two_tiles_in_shared_memory(cards):
     card = cards["flash", (7, 5)]
-    assert card.shared_bytes == 2 * 16 * 32 * 4
+    assert card.shared_bytes == 2 * 32 * D * 4
     assert f"{card.registers} registers" in str(card)
 
 
