@@ -14,61 +14,6 @@ float32 = np.float32
 MINUS_INFINITY = np.float32(-np.inf)
 
 
-def make_naive(causal):
-    """Return the three naive kernels: scores, softmax, mix."""
-
-    @cuda.jit
-    def scores_kernel(scores_BHLS, query_BHLD, key_BHSD, scale):
-        """One thread per score."""
-        s, row, head = cuda.grid(3)
-        B, H, L, D = query_BHLD.shape
-        if head < B * H and row < L and s < key_BHSD.shape[2]:
-            b = head // H
-            h = head % H
-            h_kv = h // (H // key_BHSD.shape[1])
-            dot = MINUS_INFINITY
-            if not causal or s <= row:
-                dot = float32(0.0)
-                for d in range(D):
-                    dot += query_BHLD[b, h, row, d] * key_BHSD[b, h_kv, s, d]
-            scores_BHLS[b, h, row, s] = dot * scale
-
-    @cuda.jit
-    def softmax_kernel(scores_BHLS):
-        """One thread per row, in place."""
-        row, head = cuda.grid(2)
-        B, H, L, S = scores_BHLS.shape
-        if head < B * H and row < L:
-            b = head // H
-            h = head % H
-            row_max = MINUS_INFINITY
-            for s in range(S):
-                row_max = max(row_max, scores_BHLS[b, h, row, s])
-            row_sum = float32(0.0)
-            for s in range(S):
-                weight = math.exp(scores_BHLS[b, h, row, s] - row_max)
-                scores_BHLS[b, h, row, s] = weight
-                row_sum += weight
-            for s in range(S):
-                scores_BHLS[b, h, row, s] = scores_BHLS[b, h, row, s] / row_sum
-
-    @cuda.jit
-    def mix_kernel(output_BHLD, scores_BHLS, value_BHSD):
-        """One thread per output element."""
-        d, row, head = cuda.grid(3)
-        B, H, L, D = output_BHLD.shape
-        if head < B * H and row < L and d < D:
-            b = head // H
-            h = head % H
-            h_kv = h // (H // value_BHSD.shape[1])
-            mixed = float32(0.0)
-            for s in range(value_BHSD.shape[2]):
-                mixed += scores_BHLS[b, h, row, s] * value_BHSD[b, h_kv, s, d]
-            output_BHLD[b, h, row, d] = mixed
-
-    return scores_kernel, softmax_kernel, mix_kernel
-
-
 def make_flash(D, TILE_L, TILE_S, causal):
     """Return the flash forward kernel: one thread per query row."""
 

@@ -1,11 +1,11 @@
 """Measured traffic equals the formula, exactly."""
 
-import functools
 import itertools
 
 import numpy as np
 import pytest
-from attention_kernels import attention_float64, make_flash, make_naive
+from attention_kernels import attention_float64
+from numba import float32
 
 from attention_lab.gpu import cuda, record
 from attention_lab.gpu.traffic import (
@@ -13,6 +13,12 @@ from attention_lab.gpu.traffic import (
     key_rows_loaded,
     naive_forward_traffic,
     visible_keys,
+)
+from attention_lab.steps.flash_forward import make_flash_kernel
+from attention_lab.steps.scaled_dot_product import (
+    make_scores_kernel,
+    make_softmax_kernel,
+    make_weighted_sum_kernel,
 )
 
 # L, S, D, TILE_L, TILE_S: primes, one, a tile less and more than a tile.
@@ -35,16 +41,15 @@ SIZES = [
 HEADS = [(1, 1, 1), (2, 2, 2), (1, 4, 2), (1, 2, 1), (2, 1, 1), (1, 3, 3)]
 CONFIGURATIONS = list(itertools.product(SIZES, HEADS, [False, True]))
 RENAMED = {
-    "query_BHLD": "query",
-    "key_BHSD": "key",
-    "value_BHSD": "value",
-    "output_BHLD": "output",
-    "log_sum_exp_BHL": "log_sum_exp",
+    "q_BHLD": "query",
+    "k_BHSD": "key",
+    "v_BHSD": "value",
+    "out_BHLD": "output",
+    "lse_BHL": "log_sum_exp",
     "scores_BHLS": "scores",
+    "weights_BHLS": "weights",
 }
-
-
-flash_kernel = functools.cache(make_flash)
+NO_BIAS = np.zeros((1, 1, 1, 1), np.float32)
 
 
 def counts(recording):
@@ -66,7 +71,7 @@ def record_flash(sizes, heads, causal):
     output = np.full_like(query, np.nan)
     lse = np.full((B, H, L), np.nan, np.float32)
     recording = record(
-        flash_kernel(D, TILE_L, TILE_S, causal),
+        make_flash_kernel(D, D, TILE_L, TILE_S, float32, False, causal),
         (-(-L // TILE_L), B * H),
         TILE_L,
         output,
@@ -74,7 +79,9 @@ def record_flash(sizes, heads, causal):
         query,
         key,
         value,
+        NO_BIAS,
         np.float32(D**-0.5),
+        H // H_kv,
     )
     return recording, output, lse, attention_float64(query, key, value, causal)
 
@@ -101,27 +108,41 @@ def test_flash_traffic_equals_formula(heads, causal):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("heads", HEADS)
 def test_naive_traffic_equals_formula(heads, causal):
-    scores_kernel, softmax_kernel, mix_kernel = make_naive(causal)
+    scores_kernel = make_scores_kernel(float32, False, causal)
+    softmax_kernel = make_softmax_kernel(float32)
+    sum_kernel = make_weighted_sum_kernel(float32)
     B, H, H_kv = heads
     for L, S, D, _, _ in SIZES:
         query, key, value = tensors(B, H, H_kv, L, S, D)
         scores = np.full((B, H, L, S), np.nan, np.float32)
+        weights = np.full_like(scores, np.nan)
         output = np.full_like(query, np.nan)
         formula = naive_forward_traffic(L, S, D, B, H, causal)
         grid = (-(-S // 4), -(-L // 4), B * H)
         scale = np.float32(D**-0.5)
         made = {
             "scores": record(
-                scores_kernel, grid, (4, 4), scores, query, key, scale
+                scores_kernel,
+                grid,
+                (4, 4),
+                scores,
+                query,
+                key,
+                NO_BIAS,
+                scale,
+                H // H_kv,
             ),
-            "softmax": record(softmax_kernel, (-(-L // 8), B * H), 8, scores),
-            "mix": record(
-                mix_kernel,
+            "softmax": record(
+                softmax_kernel, (-(-L // 8), B * H), 8, weights, scores
+            ),
+            "weighted_sum": record(
+                sum_kernel,
                 (-(-D // 4), -(-L // 4), B * H),
                 (4, 4),
                 output,
-                scores,
+                weights,
                 value,
+                H // H_kv,
             ),
         }
         for step, recording in made.items():
@@ -136,7 +157,7 @@ def test_formula_rejects_a_kernel_that_loads_a_tile_twice():
     recording, *_ = record_flash(sizes, (1, 1, 1), False)
     wrong = flash_forward_traffic(5, 7, 3, 5, 4)  # one block would be enough
     assert counts(recording) != wrong
-    assert not recording.against({"key_BHSD": wrong["key"]}).matches_formula
+    assert not recording.against({"k_BHSD": wrong["key"]}).matches_formula
 
 
 def test_visible_keys_counts_a_drawn_mask():

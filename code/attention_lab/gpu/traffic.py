@@ -195,14 +195,13 @@ def naive_forward_traffic(L, S, D, B=1, H=1, causal=False):
 
         query  P·D reads · key  P·D reads · scores  L·S writes
 
-    Softmax in place, one thread per row: one pass for the maximum (read),
-    one that exponentiates and sums (read, write), one that divides (read,
-    write):
+    Softmax, one thread per row: one pass for the maximum, one for the sum
+    and one that writes the weights:
 
-        scores  3·L·S reads, 2·L·S writes
+        scores  3·L·S reads · weights  L·S writes
 
-    Mix, one thread per output element: reads a whole row of weights and a
-    whole column of values, writes one element:
+    Weighted sum, one thread per output element: reads a whole row of
+    weights and a whole column of values, writes one element:
 
         weights  L·S·D reads · value  L·S·D reads · output  L·D writes
 
@@ -224,9 +223,9 @@ def naive_forward_traffic(L, S, D, B=1, H=1, causal=False):
             "key": (pairs * D, 0),
             "scores": (0, square),
         },
-        "softmax": {"scores": (3 * square, 2 * square)},
-        "mix": {
-            "scores": (square * D, 0),
+        "softmax": {"scores": (3 * square, 0), "weights": (0, square)},
+        "weighted_sum": {
+            "weights": (square * D, 0),
             "value": (square * D, 0),
             "output": (0, heads * L * D),
         },

@@ -202,14 +202,14 @@ def make_scores_kernel(real: Any, has_bias: bool, is_causal: bool) -> Any:
             b, h = bh // H, bh % H
             h_kv = h // group
 
-            # 2. Compute
-            dot = real(0.0)
-            for d in range(D):
-                q = q_BHLD[b, h, row, d] * scale
-                dot += q * k_BHSD[b, h_kv, s, d]
-            score = add_bias(dot, bias_BHLS, b, h, row, s)
-            if is_causal and s > row:
-                score = real(-math.inf)
+            # 2. Compute: a key in the future is not even read.
+            score = real(-math.inf)
+            if not is_causal or s <= row:
+                dot = real(0.0)
+                for d in range(D):
+                    q = q_BHLD[b, h, row, d] * scale
+                    dot += q * k_BHSD[b, h_kv, s, d]
+                score = add_bias(dot, bias_BHLS, b, h, row, s)
 
             # 3. Store
             scores_BHLS[b, h, row, s] = score
@@ -232,9 +232,7 @@ def make_softmax_kernel(real: Any) -> Any:
             row_max = real(-math.inf)
             for s in range(S):
                 row_max = max(row_max, scores_BHLS[b, h, row, s])
-            if row_max == real(
-                -math.inf
-            ):  # no key: every weight is 0
+            if row_max == real(-math.inf):  # no key: every weight is 0
                 row_max = real(0.0)
 
             # 2. Compute
