@@ -27,6 +27,7 @@ PREDICTING = {
     "fused_qkv",
     "online_softmax",
     "flash_forward",
+    "recorder_and_gpu",
 }
 MOST_LINES = 20
 MEDIAN_LINES = 5

@@ -18,6 +18,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
 import mini_book
 import notebooks
+from attention_lab.gpu.compile_card import PYTHON_VARIABLE
 from book_config import Book
 
 pytestmark = pytest.mark.slow("executes every notebook")
@@ -94,7 +95,11 @@ def run(path: Path) -> tuple[Timing, ...]:
 
 @pytest.fixture(autouse=True)
 def quiet_kernels(monkeypatch, tmp_path):
-    """Keep the reader's own IPython settings out of the kernels."""
+    """Keep the reader's own IPython settings out of the kernels.
+
+    The compiler, too: it takes seconds, and the site is built without it.
+    """
+    monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path / "matplotlib"))
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")

@@ -20,7 +20,8 @@ Read the recorder in this order; every file has one job.
 4. Judging it: `events` are the columns, `races` and `hazards` name what is
    wrong (`explain` says it), `warp_requests` and `traffic` count, `notes`
    remark.
-5. `compile_card` asks NVIDIA's compiler, in the process `compile_worker`.
+5. Asking others, each in a process of its own: `compile_card` asks NVIDIA's
+   compiler (`compile_worker`), `simulator` asks numba's.
 
 All but `compiled_*` and `compile_worker` need NumPy alone.
 """

@@ -196,17 +196,9 @@ def attention(
     TILE_S: int = DEFAULT_TILE,
 ) -> Float[Tensor, "B H L D_v"]:
     """Return the output of `flash_forward` alone."""
-    return flash_forward(
-        query,
-        key,
-        value,
-        attn_mask,
-        is_causal,
-        scale,
-        enable_gqa,
-        TILE_L=TILE_L,
-        TILE_S=TILE_S,
-    ).out_BHLD
+    options = (attn_mask, is_causal, scale, enable_gqa)
+    tiles = {"TILE_L": TILE_L, "TILE_S": TILE_S}
+    return flash_forward(query, key, value, *options, **tiles).out_BHLD
 
 
 # -- CUDA kernel -----------------------------------------------------------
@@ -393,14 +385,6 @@ def attention_cuda(
     TILE_S: int | None = None,
 ) -> Float[Any, "B H L D_v"]:
     """Return the output of `flash_forward_cuda` alone."""
-    return flash_forward_cuda(
-        query,
-        key,
-        value,
-        attn_mask,
-        is_causal,
-        scale,
-        enable_gqa,
-        TILE_L=TILE_L,
-        TILE_S=TILE_S,
-    ).out_BHLD
+    options = (attn_mask, is_causal, scale, enable_gqa)
+    tiles = {"TILE_L": TILE_L, "TILE_S": TILE_S}
+    return flash_forward_cuda(query, key, value, *options, **tiles).out_BHLD
