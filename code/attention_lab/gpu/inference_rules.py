@@ -29,6 +29,8 @@ from attention_lab.gpu.values import (
     number,
 )
 
+BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
+
 
 class NotYetKnown(Exception):  # noqa: N818 - a signal, not an error
     """A variable has no value yet in this round over the statements."""
@@ -144,6 +146,12 @@ class ExpressionRules(PrimitiveRules):
         varies = left.varies or right.varies
         dtype = binary_dtype(node.op, left, right)
         if dtype.kind == "f":
+            if isinstance(node.op, BITWISE):
+                raise self.refuse(
+                    "a bit operation on floats",
+                    node,
+                    "Convert them with int(...) first.",
+                )
             why = left.why or right.why
             if dtype == FLOAT64 and not why:
                 for one in (left, right):
@@ -155,6 +163,12 @@ class ExpressionRules(PrimitiveRules):
             result = Number(dtype, varies=varies, why=why)
             self.check_promotion(node, left, right, result)
             return result
+        if isinstance(node.op, ast.Pow) and right.low < 0:
+            raise self.refuse(
+                "a whole number to a power that may be negative",
+                node,
+                "Use a float, or a power that is never negative.",
+            )
         low, high = bounds.combine(
             node.op, (left.low, left.high), (right.low, right.high)
         )
@@ -182,6 +196,12 @@ class ExpressionRules(PrimitiveRules):
         operand = self.scalar(node.operand)
         if isinstance(node.op, ast.Not):
             return Number(BOOL, 0, 1, operand.varies)
+        if operand.is_float and isinstance(node.op, ast.Invert):
+            raise self.refuse(
+                "a bit operation on floats",
+                node,
+                "Convert them with int(...) first.",
+            )
         if operand.is_float:
             return Number(operand.dtype, varies=operand.varies, why=operand.why)
         if isinstance(node.op, ast.UAdd):

@@ -50,6 +50,8 @@ def races(events):
         if (part.element < 0).any():
             inside = part.element >= 0
             part, kinds = part.select(inside), kinds[inside]
+            if not len(part.element):
+                continue  # every access was outside; that is its own hazard
         if memory.space == "global":
             _between_blocks(part, kinds, found)
         _within_blocks(part, kinds, found, memory.elements)

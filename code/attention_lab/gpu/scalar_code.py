@@ -173,8 +173,10 @@ class ScalarEmitter(Emitter):
         if dtype == UINT64:
             fits = low >= 0 and high < 2**64
             return text if fits else self.kept_unsigned(text)
-        may_overflow = isinstance(node.op, (ast.Mult, ast.LShift, ast.Pow))
-        if may_overflow and not (low >= -(2**63) and high < 2**63):
+        grows = (ast.Add, ast.Sub, ast.Mult, ast.LShift, ast.Pow)
+        if isinstance(node.op, grows) and not (
+            low >= -(2**63) and high < 2**63
+        ):
             return self.kept_signed(text)
         return text
 
