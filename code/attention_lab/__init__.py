@@ -8,7 +8,8 @@ Read the modules in this order:
 4. `steps.scaled_dot_product`, `steps.multi_head`, `steps.fused_qkv`,
    `steps.online_softmax`, `steps.flash_forward`: one module per chapter.
 5. `gpu`: where the CUDA kernels run.
-6. `verify`: the checks that the reader sees.
+6. `verify`: the checks that the reader sees, and the verifier of functions,
+   modules and kernels.
 7. `figures`: pictures drawn from the arrays of a run.
 
 Importing this package imports none of torch, numba and matplotlib.

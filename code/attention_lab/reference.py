@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from attention_lab.axes import ShapeMismatch
 from attention_lab.contract import check_attention_call, dtype_name
 
 
@@ -22,6 +23,14 @@ class ReferenceResult(NamedTuple):
 
     out_BHLD: Float[np.ndarray, "B H L D_v"]
     lse_BHL: Float[np.ndarray, "B H L"]
+
+
+class ReferenceGradients(NamedTuple):
+    """Gradients of query, key and value, each of its argument's shape."""
+
+    query_BHLD: Float[np.ndarray, "B H L D"]
+    key_BHSD: Float[np.ndarray, "B H_kv S D"]
+    value_BHSD: Float[np.ndarray, "B H_kv S D_v"]
 
 
 def to_float64(array: Any) -> Float[np.ndarray, "..."]:
@@ -82,9 +91,7 @@ def attention_reference(
 
     for b, h, row in np.ndindex(call.B, call.H, call.L):
         h_kv = h // call.group
-        visible = mask[b, h, row] > -np.inf
-        if is_causal:
-            visible = visible & (np.arange(call.S) <= row)
+        visible = _visible(mask[b, h, row], row, is_causal)
         if not visible.any():
             continue
         scores = k[b, h_kv, visible] @ q[b, h, row] * call.scale
@@ -94,3 +101,73 @@ def attention_reference(
         out[b, h, row] = weights @ v[b, h_kv, visible] / weights.sum()
         lse[b, h, row] = largest + np.log(weights.sum())
     return ReferenceResult(out, lse)
+
+
+def attention_gradients_reference(
+    out_grad: Float[Any, "B H L D_v"],
+    query: Float[Any, "B H L D"],
+    key: Float[Any, "B H_kv S D"],
+    value: Float[Any, "B H_kv S D_v"],
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> ReferenceGradients:
+    """Send the gradient of the output back to query, key and value.
+
+    `out_grad` is the gradient of a number with respect to the output. A query
+    that sees no key gets a gradient of 0 and gives none. Several query heads
+    that read one key head add their gradients there.
+
+    Other arguments and errors:
+    `attention_lab.contract.check_attention_call`.
+
+    References
+    ----------
+    Dao et al. 2022, "FlashAttention", appendix B.2: dS = P ∘ (dP − D) with
+    D the row sums of dO ∘ O.
+
+    Examples
+    --------
+    One query, one key: its weight is 1 whatever the query is.
+
+    >>> q = np.ones((1, 1, 1, 2))
+    >>> gradients = attention_gradients_reference(q, q, q, q)
+    >>> gradients.query_BHLD.tolist(), gradients.value_BHSD.tolist()
+    ([[[[0.0, 0.0]]]], [[[[1.0, 1.0]]]])
+    """
+    call = check_attention_call(
+        query, key, value, attn_mask, is_causal, scale, enable_gqa
+    )
+    q, k, v, d_out = (to_float64(x) for x in (query, key, value, out_grad))
+    if d_out.shape != (call.B, call.H, call.L, call.D_v):
+        raise ShapeMismatch(
+            f"out_grad has shape {d_out.shape}, but the output has "
+            f"(B, H, L, D_v) = {(call.B, call.H, call.L, call.D_v)}"
+        )
+    mask = _mask_BHLS(attn_mask, (call.B, call.H, call.L, call.S))
+    dq, dk, dv = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
+
+    for b, h, row in np.ndindex(call.B, call.H, call.L):
+        h_kv = h // call.group
+        visible = _visible(mask[b, h, row], row, is_causal)
+        if not visible.any():
+            continue
+        keys, values = k[b, h_kv, visible], v[b, h_kv, visible]
+        scores = keys @ q[b, h, row] * call.scale + mask[b, h, row, visible]
+        weights = np.exp(scores - scores.max())
+        weights = weights / weights.sum()
+        d_weights = values @ d_out[b, h, row]
+        d_scores = weights * (d_weights - weights @ d_weights)
+        dq[b, h, row] = call.scale * (d_scores @ keys)
+        dk[b, h_kv, visible] += call.scale * np.outer(
+            d_scores, q[b, h, row]
+        )
+        dv[b, h_kv, visible] += np.outer(weights, d_out[b, h, row])
+    return ReferenceGradients(dq, dk, dv)
+
+
+def _visible(mask_S: np.ndarray, row: int, is_causal: bool) -> np.ndarray:
+    """Return which keys a query may see."""
+    visible = mask_S > -np.inf
+    return visible & (np.arange(mask_S.size) <= row) if is_causal else visible
