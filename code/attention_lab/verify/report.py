@@ -164,7 +164,8 @@ class Report:
             *(_failure_as_html(*pair) for pair in self._failures_in_order()),
         ]
         passed = [check.name for check in self.checks if check.passed]
-        rest = [f"✓ {name}" for name in passed] + [
+        rest = [f"✓ {', '.join(passed)}"] if passed else []
+        rest += [
             f"– not tested: {name} ({reason})"
             for name, reason in self.not_tested.items()
         ]
