@@ -8,6 +8,8 @@ their axes, and nothing needs wrapping to 64 bits by hand.
 # Methods are named after the syntax and the operations that they handle.
 # ruff: noqa: D102
 
+from attention_lab.gpu.device_names import WARP_OPERATIONS
+from attention_lab.gpu.emission import holds
 from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.python_dialect import (
     GRID,
@@ -221,6 +223,8 @@ class CompiledEmitter(ScalarEmitter):
             if array.shape[0] is None:
                 self.out.line(f"{array.name}__n0 = {array.name}.shape[0]")
         self.out.depth -= 1
+        # A warp operation excuses the lanes that returned before it.
+        self.tells_returns = holds(body, WARP_OPERATIONS)
         self.block(body)
         if not self.waits:
             self.write_loop([*first, *last], shared)

@@ -13,7 +13,15 @@ import ast
 from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import BLOCK_BARRIERS, WARP_OPERATIONS
 from attention_lab.gpu.errors import UnsupportedConstruct
-from attention_lab.gpu.sites import SITE_BITS, Site, Stop, Unproven, Writer
+from attention_lab.gpu.sites import (
+    SITE_BITS,
+    STOP_BITS,
+    Site,
+    Stop,
+    Unproven,
+    Writer,
+    stop_text,
+)
 from attention_lab.gpu.values import (
     Array,
     At,
@@ -38,6 +46,8 @@ class Emitter:
         self.out = Writer()
         self.sites = []
         self.stops = [None]  # numbered from 1: 0 means "finished"
+        self.trips = []  # (variable, place) of the loops with barriers
+        self.tells_returns = False
         self.counter = 0
 
     @property
@@ -63,8 +73,21 @@ class Emitter:
         return len(self.sites) - 1
 
     def stop(self, node, dtype=None):
-        """Return the number of a place that waits."""
-        self.stops.append(Stop(node.place, node.op, dtype))
+        """Return the text of what a thread yields at a place that waits."""
+        trips = self.trips if node.op in BLOCK_BARRIERS else []
+        loops = tuple(place for _, place in trips)
+        number = self.new_stop(Stop(node.place, node.op, dtype, loops))
+        return stop_text(number, [variable for variable, _ in trips])
+
+    def new_stop(self, stop):
+        """Return the number of a new stop."""
+        if len(self.stops) == 1 << STOP_BITS:
+            raise UnsupportedConstruct(
+                f"a kernel with more than {1 << STOP_BITS} places that wait",
+                stop.place,
+                "Call its functions in loops, not by hand.",
+            )
+        self.stops.append(stop)
         return len(self.stops) - 1
 
     def fresh(self):
@@ -267,17 +290,28 @@ class Emitter:
             self.out.line("else:", node.place)
             self.block(node.orelse)
 
-    def loop_body(self, node):
-        """Write the body of a loop, with a mark for the log if it needs one."""
+    def loop(self, node, head):
+        """Write a loop, with a count of its trips if it has a barrier.
+
+        The body begins with a mark for the log if it needs one.
+        """
+        counted = holds(node.body, BLOCK_BARRIERS)
+        if counted:
+            self.trips.append((self.fresh(), node.place))
+            self.out.line(f"{self.trips[-1][0]} = 0", node.place)
+        self.out.line(head, node.place)
         self.out.depth += 1
+        if counted:
+            self.out.line(f"{self.trips[-1][0]} += 1", node.place)
         if self.recorded and getattr(node, "parts_inside", False):
             self.tick(node.place)
         self.out.depth -= 1
         self.block(node.body)
+        if counted:
+            self.trips.pop()
 
     def do_While(self, node):
-        self.out.line(f"while {self.code(node.test)}:", node.place)
-        self.loop_body(node)
+        self.loop(node, f"while {self.code(node.test)}:")
         if node.orelse:
             self.out.line("else:", node.place)
             self.block(node.orelse)
@@ -288,8 +322,7 @@ class Emitter:
             iterated = f"range({limits})"
         else:
             iterated = self.iterated(node.iter, node.target.known)
-        self.out.line(f"for {node.target.id} in {iterated}:", node.place)
-        self.loop_body(node)
+        self.loop(node, f"for {node.target.id} in {iterated}:")
         if node.orelse:
             self.out.line("else:", node.place)
             self.block(node.orelse)
@@ -310,6 +343,9 @@ class Emitter:
         self.out.line("continue", node.place)
 
     def do_Return(self, node):
+        if self.tells_returns:
+            number = self.new_stop(Stop(node.place, "return"))
+            self.out.line(f"yield -{number}", node.place)
         self.out.line("return", node.place)
 
     # -- left to the dialects -------------------------------------------
@@ -337,3 +373,12 @@ class Emitter:
     def allocate(self, node, place):
         """Write what makes a new local array."""
         raise NotImplementedError
+
+
+def holds(statements, operations):
+    """Say whether one of the operations is somewhere in the statements."""
+    return any(
+        isinstance(node, ir.Primitive) and node.op in operations
+        for statement in statements
+        for node in ast.walk(statement)
+    )

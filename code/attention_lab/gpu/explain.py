@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from attention_lab.gpu.sites import stop_number, trips_of
+
 
 @dataclass(frozen=True)
 class Hazard:
@@ -41,31 +43,28 @@ def explain_trouble(trouble, stops):
     trouble : what the scheduler found
     stops : the table of the lowered kernel
     """
-    thread, stop = trouble.waiting
-    other, other_stop = trouble.other
-    here = stops[stop]
-    if trouble.detail:
-        elsewhere = trouble.detail
-    elif other_stop:
-        elsewhere = f"waits at {stops[other_stop].place}"
-    else:
-        elsewhere = "has already finished the kernel"
+    thread, code = trouble.waiting
+    other, other_code = trouble.other
+    here, there = stops[stop_number(code)], stops[stop_number(other_code)]
     lines = [here.place.line]
-    if other_stop:
-        lines.append(stops[other_stop].place.line)
+    if other_code > 0:
+        lines.append(there.place.line)
     if trouble.kind == "divergent-barrier":
         sentence = (
             f"{here.place}: in block {trouble.block} thread {thread} waits at "
-            f"this barrier while thread {other} {elsewhere}. Every thread of "
-            "the block must reach the same barrier: take it out of the "
-            "condition, and guard the loads and stores instead."
+            f"this barrier {_standing(trouble, here, there)}. Every thread of "
+            "the block must reach the same barrier, on the same trip of the "
+            "loops around it: take it out of the condition, and guard the "
+            "loads and stores instead."
         )
     elif other == thread:
         sentence = (
             f"{here.place}: in block {trouble.block} thread {thread} calls "
-            f"{here.op}, and {elsewhere}. Name every lane that makes the call."
+            f"{here.op}, and {trouble.detail}. Name every lane that makes the "
+            "call."
         )
     else:
+        elsewhere = trouble.detail or _elsewhere(other_code, here, there)
         sentence = (
             f"{here.place}: in block {trouble.block} thread {thread} waits in "
             f"{here.op} for thread {other}, which its mask names, but thread "
@@ -79,3 +78,33 @@ def explain_trouble(trouble, stops):
         blocks=(trouble.block,),
         lines=tuple(lines),
     )
+
+
+def _standing(trouble, here, there):
+    """Say where two threads stand that do not wait at the same barrier."""
+    (_, code), (other, other_code) = trouble.waiting, trouble.other
+    if here is not there:
+        return f"while thread {other} {_elsewhere(other_code, here, there)}"
+    for loop, trip, other_trip in zip(
+        here.loops,
+        trips_of(code, here),
+        trips_of(other_code, here),
+        strict=True,
+    ):
+        if trip != other_trip:
+            break
+    return (
+        f"on trip {trip} of the loop at line {loop.line} while thread {other} "
+        f"waits at it on trip {other_trip}"
+    )
+
+
+def _elsewhere(code, here, there):
+    """Say where the other thread is."""
+    if code > 0 and here.place == there.place:
+        return f"waits at it in another call of `{here.place.function}`"
+    if code > 0:
+        return f"waits at {there.place}"
+    if code < 0:
+        return f"has left the kernel at {there.place}"
+    return "has already finished the kernel"

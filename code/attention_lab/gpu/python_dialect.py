@@ -13,6 +13,8 @@ import ast
 import numpy as np
 
 from attention_lab.gpu import ir
+from attention_lab.gpu.device_names import WARP_OPERATIONS
+from attention_lab.gpu.emission import holds
 from attention_lab.gpu.scalar_code import ScalarEmitter
 from attention_lab.gpu.sites import SITE_BITS, TICK, Unproven, row_major
 from attention_lab.gpu.values import (
@@ -235,6 +237,8 @@ class PythonEmitter(ScalarEmitter):
         self.out.line(
             f"def thread({', '.join([*numbers, *memory, *INDICES])}):"
         )
+        # A warp operation excuses the lanes that returned before it.
+        self.tells_returns = holds(body, WARP_OPERATIONS)
         self.block(body)
         self.out.line("return thread")
         self.out.depth -= 1

@@ -39,11 +39,51 @@ class Stop:
     place : the line
     op : the operation, such as ``"syncthreads"`` or ``"shfl_xor_sync"``
     dtype : of the value that is exchanged, if one is
+    loops : the places of the loops around a block barrier, outermost first
     """
 
     place: Place
     op: str
     dtype: object = None
+    loops: tuple = ()
+
+
+# Where a thread stands is one integer, so that it costs nothing to compare:
+# the number of the stop in the low bits, and above it the trip of each loop
+# around a block barrier. Zero has run to the end of the kernel; a negative
+# number has left it by a `return`, which is in the table of stops too.
+STOP_BITS = 16
+TRIP_BITS = 46
+
+
+def stop_text(number, trips):
+    """Return the text of the integer for a stop.
+
+    Parameters
+    ----------
+    number : of the stop
+    trips : the variables that count the trips of the loops around it
+    """
+    text = str(number)
+    for k, variable in enumerate(trips):
+        bits = TRIP_BITS // len(trips)
+        shift = STOP_BITS + k * bits
+        text += f" | ({variable} & {(1 << bits) - 1}) << {shift}"
+    return text
+
+
+def stop_number(code):
+    """Return the number of the stop where a thread stands."""
+    return -code if code < 0 else code & ((1 << STOP_BITS) - 1)
+
+
+def trips_of(code, stop):
+    """Return the trips that a thread at a barrier is on, outermost first."""
+    many = len(stop.loops)
+    bits = TRIP_BITS // max(many, 1)
+    return [
+        code >> STOP_BITS + k * bits & ((1 << bits) - 1) for k in range(many)
+    ]
 
 
 class Writer:
