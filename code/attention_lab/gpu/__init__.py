@@ -10,16 +10,17 @@ Read the recorder in this order; every file has one job.
    `flatten_expressions`, `calls` and `frames` reduce it to the small
    language of `ir`, `webs` splits variables, `inference` with its rules
    (`inference_rules`, `primitive_rules`, `bounds`, `values`) types them as
-   Numba would, and a dialect writes text: `sites`, `emission`,
-   `scalar_code`, `python_dialect`, `compiled_dialect`. `lowering` puts
-   these in order.
+   Numba would, and a dialect writes text: `sites`, `loop_code`,
+   `emission`, `scalar_code`, `python_dialect`, `compiled_dialect`.
+   `endless` finds the loops that wait in vain. `lowering` puts these in
+   order.
 3. Running it: `engines` chooses, `engine` interprets, `compiled_engine`
    compiles; both leave the turns to `schedule` and `warp`. `access` and
    `compiled_helpers` keep the log, `arithmetic` and `compiled_arithmetic`
    calculate like a GPU.
 4. Judging it: `events` are the columns, `races` and `hazards` name what is
-   wrong (`explain` says it), `warp_requests` and `traffic` count, `notes`
-   remark.
+   wrong (`explain` says it, `naming` says which thread), `warp_requests`
+   and `traffic` count, `notes` remark.
 5. Asking others, each in a process of its own: `compile_card` asks NVIDIA's
    compiler (`compile_worker`), `simulator` asks numba's.
 

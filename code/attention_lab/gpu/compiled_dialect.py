@@ -9,8 +9,8 @@ their axes, and nothing needs wrapping to 64 bits by hand.
 # ruff: noqa: D102
 
 from attention_lab.gpu.device_names import WARP_OPERATIONS
-from attention_lab.gpu.emission import holds
 from attention_lab.gpu.errors import UnsupportedConstruct
+from attention_lab.gpu.loop_code import holds
 from attention_lab.gpu.python_dialect import (
     GRID,
     INDICES,
@@ -34,6 +34,8 @@ LOG = ("__log",)
 
 class CompiledEmitter(ScalarEmitter):
     """Writes a kernel that ``numba.njit`` can compile."""
+
+    engine = "compiled"
 
     # -- scalars --------------------------------------------------------
 

@@ -14,6 +14,7 @@ from attention_lab.gpu.compiled_helpers import (
     ROW,
     compiled_helpers,
 )
+from attention_lab.gpu.endless import Endless
 from attention_lab.gpu.engine import (
     Run,
     coordinates,
@@ -21,11 +22,12 @@ from attention_lab.gpu.engine import (
     shared_lengths,
     turns,
 )
+from attention_lab.gpu.naming import Names
 from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.schedule import BlockRun
 
 FIRST_LOG = 1 << 22
-_FAULTS = (IndexError, ZeroDivisionError)
+_FAULTS = (Endless, IndexError, ZeroDivisionError)
 
 
 class CompiledBoxes:
@@ -69,6 +71,7 @@ def compiled_function(lowered):
     if lowered.machine:
         return lowered.machine["thread"], lowered.machine.get("loop")
     namespace = dict(compiled_helpers())
+    namespace["__Endless"] = Endless
     namespace.update(lowered.constants)
     exec(lowered.code, namespace)
     compile_ = numba.njit(error_model="numpy")
@@ -131,7 +134,7 @@ def _run_once(lowered, arguments, grid, block, shared_bytes, order, seed, log):
     first = (*arguments, *memory, *boxes.arrays(), *grid)
     if log is not None:
         first = (*first, log)
-    done = Run(threads_per_block=len(threads))
+    done = Run(names=Names(grid, block))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if loop is not None:
@@ -158,7 +161,11 @@ def _run_once(lowered, arguments, grid, block, shared_bytes, order, seed, log):
                 run.run()
             except _FAULTS as error:
                 raise explained(
-                    error, _place(lowered, error), run.current, number
+                    lowered,
+                    error,
+                    _place(lowered, error),
+                    done.names.both(run.current, number),
+                    done.names,
                 ) from None
             done.trouble = run.trouble
             done.strays.extend((number, *stray) for stray in run.strays)
@@ -174,7 +181,9 @@ def _run_loop(lowered, loop, first, blocks, turn, log, done):
     try:
         loop(*first, np.array(blocks), np.array(turn), ends)
     except _FAULTS as error:
-        raise explained(error, _place(lowered, error), None, None) from None
+        raise explained(
+            lowered, error, _place(lowered, error), "a thread", done.names
+        ) from None
     if log is None:
         return
     segments = done.segments

@@ -13,6 +13,7 @@ import ast
 from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import BLOCK_BARRIERS, WARP_OPERATIONS
 from attention_lab.gpu.errors import UnsupportedConstruct
+from attention_lab.gpu.loop_code import LoopEmitter
 from attention_lab.gpu.sites import (
     SITE_BITS,
     STOP_BITS,
@@ -33,7 +34,7 @@ from attention_lab.gpu.values import (
 )
 
 
-class Emitter:
+class Emitter(LoopEmitter):
     """What both dialects share: statements, views, and where events are.
 
     Parameters
@@ -42,12 +43,11 @@ class Emitter:
     """
 
     def __init__(self, recorded):
+        super().__init__()
         self.recorded = recorded
         self.out = Writer()
         self.sites = []
         self.stops = [None]  # numbered from 1: 0 means "finished"
-        self.trips = []  # (variable, place) of the loops with barriers
-        self.tells_returns = False
         self.counter = 0
 
     @property
@@ -290,64 +290,6 @@ class Emitter:
             self.out.line("else:", node.place)
             self.block(node.orelse)
 
-    def loop(self, node, head):
-        """Write a loop, with a count of its trips if it has a barrier.
-
-        The body begins with a mark for the log if it needs one.
-        """
-        counted = holds(node.body, BLOCK_BARRIERS)
-        if counted:
-            self.trips.append((self.fresh(), node.place))
-            self.out.line(f"{self.trips[-1][0]} = 0", node.place)
-        self.out.line(head, node.place)
-        self.out.depth += 1
-        if counted:
-            self.out.line(f"{self.trips[-1][0]} += 1", node.place)
-        if self.recorded and getattr(node, "parts_inside", False):
-            self.tick(node.place)
-        self.out.depth -= 1
-        self.block(node.body)
-        if counted:
-            self.trips.pop()
-
-    def do_While(self, node):
-        self.loop(node, f"while {self.code(node.test)}:")
-        if node.orelse:
-            self.out.line("else:", node.place)
-            self.block(node.orelse)
-
-    def do_For(self, node):
-        if isinstance(node.iter, ir.Primitive):
-            limits = ", ".join(self.code(a) for a in node.iter.args)
-            iterated = f"range({limits})"
-        else:
-            iterated = self.iterated(node.iter, node.target.known)
-        self.loop(node, f"for {node.target.id} in {iterated}:")
-        if node.orelse:
-            self.out.line("else:", node.place)
-            self.block(node.orelse)
-
-    def iterated(self, node, known):
-        """Return the code of a tuple whose items become one type."""
-        items = [self.fitting(item, known) for item in node.elts]
-        return "(" + ", ".join(items) + ",)"
-
-    def do_Once(self, node):
-        self.out.line("while True:", node.place)
-        self.block([*node.body, ir.placed(ast.Break(), node.place)])
-
-    def do_Break(self, node):
-        self.out.line("break", node.place)
-
-    def do_Continue(self, node):
-        self.out.line("continue", node.place)
-
-    def do_Return(self, node):
-        if self.tells_returns:
-            number = self.new_stop(Stop(node.place, "return"))
-            self.out.line(f"yield -{number}", node.place)
-        self.out.line("return", node.place)
-
     # -- left to the dialects -------------------------------------------
 
     def code(self, node):
@@ -373,12 +315,3 @@ class Emitter:
     def allocate(self, node, place):
         """Write what makes a new local array."""
         raise NotImplementedError
-
-
-def holds(statements, operations):
-    """Say whether one of the operations is somewhere in the statements."""
-    return any(
-        isinstance(node, ir.Primitive) and node.op in operations
-        for statement in statements
-        for node in ast.walk(statement)
-    )

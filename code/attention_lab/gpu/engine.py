@@ -12,13 +12,16 @@ import numpy as np
 
 from attention_lab.gpu.access import atomic_accesses, recorded_accesses
 from attention_lab.gpu.arithmetic import python_helpers
+from attention_lab.gpu.endless import Endless, sentence
 from attention_lab.gpu.errors import KernelFault
 from attention_lab.gpu.limits import check_shared
+from attention_lab.gpu.naming import Names
 from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.schedule import BlockRun, Boxes, Segments
 
-_HELPERS = python_helpers()
+_HELPERS = {**python_helpers(), "__Endless": Endless}
 FAULTS = (
+    Endless,
     IndexError,
     ZeroDivisionError,
     ValueError,
@@ -39,7 +42,7 @@ class Run:
     trouble : what stopped the run early, or None
     strays : (block, stop, thread, source, everyone) of shuffles that read
         from nobody
-    threads_per_block : size of the block
+    names : of the threads and blocks
     """
 
     log: object = field(default_factory=lambda: array("q"))
@@ -47,7 +50,7 @@ class Run:
     segments: Segments = field(default_factory=Segments)
     trouble: object = None
     strays: list = field(default_factory=list)
-    threads_per_block: int = 0
+    names: Names = field(default_factory=Names)
 
 
 def turns(count, order, seed):
@@ -114,7 +117,7 @@ def run_python(
     -------
     A `Run`; None if after some block the whole would take too long.
     """
-    done = Run()
+    done = Run(names=Names(grid, block))
     log = done.log.append if recorded else None
     namespace = dict(_HELPERS)
     namespace.update(lowered.constants)
@@ -123,7 +126,6 @@ def run_python(
     namespace.update(atomic_accesses(log, done.outside))
     exec(lowered.code, namespace)
     threads = coordinates(block)
-    done.threads_per_block = len(threads)
     boxes = Boxes(len(threads))
     given = dict(zip(lowered.parameters, arguments, strict=True))
     function = namespace["build"](
@@ -196,7 +198,7 @@ def _run_freely(lowered, start, turn, number, recorded, done):
                 segments.clock.append(0)
                 segments.end.append(len(done.log))
     except FAULTS as error:
-        raise fault(lowered, error, thread, number) from None
+        raise fault(lowered, error, thread, number, done.names) from None
 
 
 def _run_waiting(lowered, start, turn, boxes, number, recorded, done):
@@ -213,23 +215,37 @@ def _run_waiting(lowered, start, turn, boxes, number, recorded, done):
     try:
         run.run()
     except FAULTS as error:
-        raise fault(lowered, error, run.current, number) from None
+        raise fault(lowered, error, run.current, number, done.names) from None
     done.trouble = run.trouble
     done.strays.extend((number, *stray) for stray in run.strays)
 
 
-def fault(lowered, error, thread, block):
+def fault(lowered, error, thread, block, names):
     """Return the error to show for one raised inside a lowered kernel."""
     place = None
     for frame in traceback.extract_tb(sys.exc_info()[2]):
         if frame.filename == lowered.filename:
             place = lowered.origins[frame.lineno - 1] or place
-    return explained(error, place, thread, block)
+    return explained(lowered, error, place, names.both(thread, block), names)
 
 
-def explained(error, place, thread, block):
-    """Return an error of a running kernel as a sentence for its author."""
-    who = "a thread" if thread is None else f"thread {thread} of block {block}"
+def explained(lowered, error, place, who, names):
+    """Return an error of a running kernel as a sentence for its author.
+
+    Parameters
+    ----------
+    lowered : the kernel
+    error : what was raised
+    place : the line, or None if it is not known
+    who : the thread, in words
+    names : of the threads of this launch
+    """
+    if isinstance(error, Endless):
+        loop, thread, block = error.args
+        return KernelFault(
+            sentence(lowered.loops[loop], names.both(thread, block)),
+            "endless-loop",
+        )
     where = f"{place}: {who}" if place else who
     if isinstance(error, IndexError):
         return KernelFault(

@@ -85,7 +85,7 @@ def _standing(trouble, here, there):
     (_, code), (other, other_code) = trouble.waiting, trouble.other
     if here is not there:
         return f"while thread {other} {_elsewhere(other_code, here, there)}"
-    for loop, trip, other_trip in zip(
+    for loop, trip, other_trip in zip(  # noqa: B007 - used after the loop
         here.loops,
         trips_of(code, here),
         trips_of(other_code, here),

@@ -5,6 +5,8 @@ guarantees in every order. A clean result still speaks of the recorded input
 only.
 """
 
+import math
+
 import numpy as np
 
 from attention_lab.gpu.events import numbered
@@ -212,7 +214,7 @@ def stray_shuffles(run, stops):
     made = {}
     for block, stop, thread, source, everyone in run.strays:
         known = stops[stop]
-        missing = source >= run.threads_per_block
+        missing = source >= math.prod(run.names.block)
         if stop in made or (
             missing
             and not everyone

@@ -5,6 +5,7 @@ Compute Capability"; the same for 7.5, 8.0 and 9.0.
 """
 
 import math
+import os
 
 from attention_lab.gpu.errors import KernelError, LaunchRefused
 
@@ -14,6 +15,42 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 # Static, or dynamic without an opt-in that Numba does not offer.
 MAX_SHARED_BYTES = 48 * 1024
+
+# A `while` loop with more trips is given up: it would take from ten seconds
+# to half a minute, and more likely never ends. By (engine, recorded).
+TRIPS_VARIABLE = "ATTENTION_LAB_MOST_TRIPS"
+MOST_TRIPS = {
+    ("python", False): 1 << 26,
+    ("python", True): 1 << 23,
+    ("compiled", False): 1 << 32,
+    ("compiled", True): 1 << 28,
+}
+# The same for a loop that waits for other threads on every trip.
+MOST_WAITS = 1 << 16
+
+
+def most_trips(engine, recorded):
+    """Return the two limits on the trips of a `while` loop.
+
+    Parameters
+    ----------
+    engine : "python" or "compiled"
+    recorded : whether every access is kept
+
+    Returns
+    -------
+    The limit of a loop, and of one that only other threads can end. Both
+    are the environment variable ``ATTENTION_LAB_MOST_TRIPS`` where it is set.
+    """
+    chosen = os.environ.get(TRIPS_VARIABLE)
+    if chosen is None:
+        return MOST_TRIPS[engine, recorded], MOST_WAITS
+    if not chosen.isdecimal() or int(chosen) < 1:
+        raise KernelError(
+            f"the environment variable {TRIPS_VARIABLE} is {chosen!r}; it "
+            "must be a whole number of at least 1"
+        )
+    return int(chosen), int(chosen)
 
 
 def three_sizes(sizes, what):

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attention_lab.gpu.endless import Loop
 from attention_lab.gpu.errors import KernelError, UnsupportedConstruct
 from attention_lab.gpu.flatten import Flattener
 from attention_lab.gpu.inference import Inference
 from attention_lab.gpu.kernel_source import python_function
+from attention_lab.gpu.limits import most_trips
 from attention_lab.gpu.python_dialect import PythonEmitter
 from attention_lab.gpu.sites import Site, Stop
 from attention_lab.gpu.values import (
@@ -44,6 +46,7 @@ class Lowered:
     local : the local arrays
     sites : every place that touches memory
     stops : every place that waits; number 0 means "finished"
+    loops : every `while` loop, with its limit
     notes : what was noticed while typing, by (kind, place)
     constants : values that the text refers to by name
     code : the compiled text
@@ -62,6 +65,7 @@ class Lowered:
     local: tuple
     sites: tuple[Site, ...]
     stops: tuple[Stop, ...]
+    loops: tuple[Loop, ...]
     notes: dict
     constants: dict
     code: object
@@ -127,7 +131,8 @@ def lower(kernel, arguments, block, recorded=False, emitter=None):
     function = python_function(kernel)
     emitter = emitter or PythonEmitter
     signature = tuple((a.dtype, a.ndim) for a in arguments)
-    key = (signature, block, recorded, emitter)
+    limits = most_trips(emitter.engine, recorded)
+    key = (signature, block, recorded, emitter, limits)
     made = _CACHE.setdefault(function, {})
     if key not in made:
         made[key] = _lower(function, arguments, block, recorded, emitter)
@@ -172,6 +177,7 @@ def _lower(function, arguments, block, recorded, emitter_class):
         local=tuple(a for a in own if a.space == "local"),
         sites=tuple(emitter.sites),
         stops=tuple(emitter.stops),
+        loops=tuple(emitter.loops),
         notes=notes,
         constants=emitter.constants,
         code=compile(text, filename, "exec"),

@@ -14,7 +14,7 @@ import numpy as np
 
 from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import WARP_OPERATIONS
-from attention_lab.gpu.emission import holds
+from attention_lab.gpu.loop_code import holds
 from attention_lab.gpu.scalar_code import ScalarEmitter
 from attention_lab.gpu.sites import SITE_BITS, TICK, Unproven, row_major
 from attention_lab.gpu.values import (
@@ -31,6 +31,8 @@ INDICES = ("__tx", "__ty", "__tz", "__bx", "__by", "__bz", "__thread")
 
 class PythonEmitter(ScalarEmitter):
     """Writes a kernel as a Python generator or function."""
+
+    engine = "python"
 
     def element(self, node):
         """Return (array, index texts, whether all are proven inside)."""

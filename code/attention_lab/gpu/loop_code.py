@@ -1,0 +1,120 @@
+"""Write loops: their trips are counted where that may matter.
+
+Around a barrier the trips tell whether threads meet on the same one. In a
+`while` loop they tell when to give it up.
+"""
+
+# Methods are named after the syntax and the operations that they handle.
+# ruff: noqa: D102
+
+import ast
+
+from attention_lab.gpu import ir
+from attention_lab.gpu.device_names import BLOCK_BARRIERS
+from attention_lab.gpu.endless import judged
+from attention_lab.gpu.limits import most_trips
+from attention_lab.gpu.sites import Stop
+
+
+class LoopEmitter:
+    """The part of an emitter that writes loops and what leaves them.
+
+    Attributes
+    ----------
+    engine : the engine that will run the text
+    trips : (variable, place) of the loops with barriers around this place
+    loops : every `while` loop, judged
+    tells_returns : whether a thread says at which ``return`` it left
+    """
+
+    engine = ""
+
+    def __init__(self):
+        self.trips = []
+        self.loops = []
+        self.tells_returns = False
+
+    def loop(self, node, head):
+        """Write a loop; count its trips if it has a barrier or may not end.
+
+        The body begins with a mark for the log if it needs one.
+        """
+        has_barrier = holds(node.body, BLOCK_BARRIERS)
+        trip = None
+        if has_barrier or isinstance(node, ast.While):
+            trip = self.fresh()
+            self.out.line(f"{trip} = 0", node.place)
+        self.out.line(head, node.place)
+        self.out.depth += 1
+        if trip is not None:
+            self.out.line(f"{trip} += 1", node.place)
+        if isinstance(node, ast.While):
+            self.limit(node, trip)
+        if self.recorded and getattr(node, "parts_inside", False):
+            self.tick(node.place)
+        self.out.depth -= 1
+        if has_barrier:
+            self.trips.append((trip, node.place))
+        self.block(node.body)
+        if has_barrier:
+            self.trips.pop()
+
+    def limit(self, node, trip):
+        """Write the check that gives up a loop that does not end."""
+        limits = most_trips(self.engine, self.recorded)
+        self.loops.append(judged(node, *limits))
+        self.out.line(f"if {trip} == {self.loops[-1].most_trips}:", node.place)
+        self.out.depth += 1
+        self.out.line(
+            f"raise __Endless({len(self.loops) - 1}, __thread, "
+            "__bx + __gx * (__by + __gy * __bz))",
+            node.place,
+        )
+        self.out.depth -= 1
+
+    def do_While(self, node):
+        self.loop(node, f"while {self.code(node.test)}:")
+        if node.orelse:
+            self.out.line("else:", node.place)
+            self.block(node.orelse)
+
+    def do_For(self, node):
+        if isinstance(node.iter, ir.Primitive):
+            limits = ", ".join(self.code(a) for a in node.iter.args)
+            iterated = f"range({limits})"
+        else:
+            iterated = self.iterated(node.iter, node.target.known)
+        self.loop(node, f"for {node.target.id} in {iterated}:")
+        if node.orelse:
+            self.out.line("else:", node.place)
+            self.block(node.orelse)
+
+    def iterated(self, node, known):
+        """Return the code of a tuple whose items become one type."""
+        items = [self.fitting(item, known) for item in node.elts]
+        return "(" + ", ".join(items) + ",)"
+
+    def do_Once(self, node):
+        self.out.line("while True:", node.place)
+        self.block([*node.body, ir.placed(ast.Break(), node.place)])
+
+    def do_Break(self, node):
+        self.out.line("break", node.place)
+
+    def do_Continue(self, node):
+        self.out.line("continue", node.place)
+
+    def do_Return(self, node):
+        if self.tells_returns:
+            number = self.new_stop(Stop(node.place, "return"))
+            self.out.line(f"yield -{number}", node.place)
+        self.out.line("return", node.place)
+
+
+def holds(statements, operations):
+    """Say whether one of the operations is somewhere in the statements."""
+    return any(
+        isinstance(node, ir.Primitive) and node.op in operations
+        for statement in statements
+        for node in ast.walk(statement)
+    )
