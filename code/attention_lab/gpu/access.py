@@ -8,6 +8,8 @@ from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.sites import SITE_BITS
 
 MOST_AXES = 6
+# What stands for an index into a part of an array that misses that part.
+NOWHERE = -(2**40)
 
 # `log` receives place << SITE_BITS | site, or -1 - row for a row of `outside`.
 _TEMPLATE = """
@@ -88,18 +90,58 @@ def flat_index(sizes, indices):
     return place
 
 
-def wrapped(sizes, indices):
+def wrapped(sizes, indices, spans):
     """Return the indices with negative ones counted from the end.
 
     That is what Numba does on a GPU too; None when one is past the end.
+
+    Parameters
+    ----------
+    sizes : of the whole memory
+    indices : as they are written
+    spans : for each axis the (start, length) of the part that is indexed,
+        or None for all of it
     """
     made = []
-    for size, index in zip(sizes, indices, strict=True):
-        index = index + size if index < 0 else index
-        if not 0 <= index < size:
+    for size, index, span in zip(sizes, indices, spans, strict=True):
+        start, length = span or (0, size)
+        index = index + length if index < 0 else index
+        if not (0 <= index < length and start + index < size):
             return None
-        made.append(index)
+        made.append(start + index)
     return made
+
+
+class Strays:
+    """Keeps the accesses out of bounds, as (site, indices, spans).
+
+    Parameters
+    ----------
+    outside : the list that receives them
+    """
+
+    def __init__(self, outside):
+        self.outside = outside
+        self.missed = []
+
+    def span(self, i, start, count):
+        """Return the place in the whole axis; `NOWHERE` if there is none."""
+        if 0 <= i < count:
+            return start + i
+        self.missed.append((i, start, count))
+        return NOWHERE
+
+    def keep(self, sizes, indices, site):
+        """Keep one access; return where it lands, or None."""
+        spans = [None] * len(indices)
+        indices = list(indices)
+        # The last spans that were missed are those of this access.
+        for k in reversed(range(len(indices))):
+            if indices[k] == NOWHERE and self.missed:
+                indices[k], *span = self.missed.pop()
+                spans[k] = tuple(span)
+        self.outside.append((site, tuple(indices), tuple(spans)))
+        return wrapped(sizes, indices, spans)
 
 
 def junk_like(memory):
@@ -116,13 +158,12 @@ def recorded_accesses(log, outside):
     Parameters
     ----------
     log : the append method of a list of integers
-    outside : list that receives (site, indices) of accesses out of bounds
+    outside : the `Strays` that keep accesses out of bounds
     """
 
     def strayed(sizes, indices, site):
-        outside.append((site, indices))
-        log(-len(outside))
-        inside = wrapped(sizes, indices)
+        inside = outside.keep(sizes, indices, site)
+        log(-len(outside.outside))
         return None if inside is None else flat_index(sizes, inside)
 
     namespace = {
@@ -134,7 +175,7 @@ def recorded_accesses(log, outside):
         else unwritten(dtype),
     }
     exec(_compiled(), namespace)
-    made = {"__log": log}
+    made = {"__log": log, "__span": outside.span}
     for many in range(1, MOST_AXES + 1):
         for name in ("list_load", "list_store", "global_load", "global_store"):
             made[f"__{name}{many}"] = namespace[f"{name}{many}"]
@@ -145,16 +186,17 @@ def atomic_accesses(log, outside):
     """Return the atomic operations; with `log` None they are not recorded."""
 
     def place_of(sizes, indices, site):
-        inside = wrapped(sizes, indices)
-        stray = any(not 0 <= i < n for i, n in zip(indices, sizes, strict=True))
+        if all(0 <= i < n for i, n in zip(indices, sizes, strict=True)):
+            if log is not None:
+                log(flat_index(sizes, indices) << SITE_BITS | site)
+            return indices
         if log is None:
+            inside = wrapped(sizes, indices, [None] * len(sizes))
             if inside is None:
                 raise IndexError(indices)
-        elif stray:
-            outside.append((site, indices))
-            log(-len(outside))
-        else:
-            log(flat_index(sizes, indices) << SITE_BITS | site)
+            return inside
+        inside = outside.keep(sizes, indices, site)
+        log(-len(outside.outside))
         return inside
 
     def list_atomic(memory, sizes, indices, operation, values, site):

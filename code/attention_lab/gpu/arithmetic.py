@@ -176,11 +176,6 @@ def length(lower, upper, size):
     return max(0, edge(upper, size) - edge(lower, size))
 
 
-def span(i, start, count):
-    """Return the place in the whole axis; far outside if there is none."""
-    return start + i if 0 <= i < count else i - 2**40
-
-
 def span_at(i, start, count):
     """Return the place in the whole axis, as Python indexing finds it."""
     if -count <= i < count:
@@ -236,7 +231,6 @@ def python_helpers():
         "__whole": whole,
         "__edge": edge,
         "__length": length,
-        "__span": span,
         "__span_at": span_at,
         "__at": at,
         "__popc": popc,

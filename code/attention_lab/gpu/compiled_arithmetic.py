@@ -173,7 +173,6 @@ def plain_functions():
         "__smaller": arithmetic.smaller,
         "__edge": arithmetic.edge,
         "__length": _length,
-        "__span": arithmetic.span,
         "__span_at": arithmetic.span_at,
         "__whole": whole,
         "__trunc": whole,

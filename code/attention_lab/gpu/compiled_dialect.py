@@ -112,6 +112,11 @@ class CompiledEmitter(ScalarEmitter):
             for k, code in enumerate(codes)
         )
 
+    def span(self, text, start, length):
+        if self.recorded:
+            return f"__span({text}, {start}, {length}, __log)"
+        return super().span(text, start, length)
+
     def store(self, target, value, place):
         array, codes = self.view(target)
         self.refuse_half(array, target)

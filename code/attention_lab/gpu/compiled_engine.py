@@ -8,10 +8,13 @@ import warnings
 
 import numpy as np
 
+from attention_lab.gpu.access import MOST_AXES
 from attention_lab.gpu.compiled_helpers import (
     HEADER,
+    MISSED,
     OUTSIDE_ROWS,
     ROW,
+    ROWS,
     compiled_helpers,
 )
 from attention_lab.gpu.endless import Endless
@@ -60,7 +63,7 @@ class CompiledBoxes:
 def empty_log(size):
     """Return a log with room for `size` events."""
     log = np.empty(HEADER + size, np.int64)
-    log[:2] = HEADER, 0
+    log[:MISSED] = HEADER, 0, 0
     return log
 
 
@@ -110,10 +113,15 @@ def run_compiled(
                 argument[...] = copy
     done.log = log[HEADER:end]
     done.segments.end = np.asarray(done.segments.end) - HEADER
-    rows = log[2:HEADER].reshape(OUTSIDE_ROWS, ROW)[: int(log[1])]
-    for site, *indices in rows.tolist():
+    rows = log[ROWS:HEADER].reshape(OUTSIDE_ROWS, ROW)[: int(log[1])]
+    for site, *values in rows.tolist():
         many = lowered.axes[lowered.sites[site].name]
-        done.outside.append((site, tuple(indices[:many])))
+        edges = values[MOST_AXES:]
+        spans = tuple(
+            (edges[2 * k], edges[2 * k + 1]) if edges[2 * k + 1] >= 0 else None
+            for k in range(many)
+        )
+        done.outside.append((site, tuple(values[:many]), spans))
     return done
 
 

@@ -6,15 +6,20 @@ from functools import cache
 import numpy as np
 
 from attention_lab.gpu import arithmetic
-from attention_lab.gpu.access import MOST_AXES
+from attention_lab.gpu.access import MOST_AXES, NOWHERE
 from attention_lab.gpu.compiled_arithmetic import mathematics, plain_functions
 from attention_lab.gpu.sites import SITE_BITS
 
-# The log is one array: how many events, how many accesses out of bounds,
-# a row for each of the first of those, and then the events.
+# The log is one array: how many events; how many accesses out of bounds; how
+# many parts of arrays were just missed, and (index, start, length) of these;
+# a row for each of the first accesses out of bounds; and then the events.
+# A row is the site, the indices, and (start, length) of the part of each axis.
 OUTSIDE_ROWS = 1024
-ROW = 8
-HEADER = 2 + OUTSIDE_ROWS * ROW
+MISSED = 3
+MOST_MISSED = 2 * MOST_AXES
+ROWS = MISSED + 3 * MOST_MISSED
+ROW = 1 + 3 * MOST_AXES
+HEADER = ROWS + OUTSIDE_ROWS * ROW
 
 _ACCESS = """
 def load{n}(memory, {indices}, site, log):
@@ -45,14 +50,16 @@ def store{n}(memory, {indices}, value, site, log):
 
 def strayed{n}(memory, {indices}, site, log):
     row = min(log[1], {rows} - 1)
-    log[2 + row * {row}] = site
-    {notes}
+    base = {first_row} + row * {row}
+    log[base] = site
+    missed = log[2] - ({nowheres})
+    log[2] = missed
+    {wrap_lines}
     log[1] += 1
     here = log[0]
     if here < log.size:
         log[here] = -1 - row
     log[0] = here + 1
-    {wrap_lines}
     if {gone}:
         return ({minus},)
     return ({wraps},)
@@ -93,18 +100,47 @@ def _pieces(many):
         "inside": " and ".join(
             f"0 <= i{k} < memory.shape[{k}]" for k in range(many)
         ),
-        "notes": "\n    ".join(
-            f"log[{k + 3} + row * {ROW}] = i{k}" for k in range(many)
-        ),
+        "first_row": ROWS,
+        "nowheres": " + ".join(f"(i{k} == {NOWHERE})" for k in range(many)),
         "wrap_lines": "\n    ".join(
-            f"w{k} = i{k} + memory.shape[{k}] if i{k} < 0 else i{k} + 0"
+            f"w{k}, missed = landed(i{k}, memory.shape[{k}], {k}, base, "
+            "missed, log)"
             for k in range(many)
         ),
-        "gone": " or ".join(
-            f"w{k} < 0 or w{k} >= memory.shape[{k}]" for k in range(many)
-        ),
+        "gone": " or ".join(f"w{k} < 0" for k in range(many)),
         "minus": ", ".join(["-1"] * many),
     }
+
+
+def _span(i, start, count, log):
+    """Return the place in the whole axis; `NOWHERE` if there is none."""
+    if 0 <= i < count:
+        return start + i
+    if log[2] < MOST_MISSED:
+        here = MISSED + 3 * log[2]
+        log[here] = i
+        log[here + 1] = start
+        log[here + 2] = count
+        log[2] += 1
+    return NOWHERE
+
+
+def _landed(i, size, axis, base, missed, log):
+    """Keep an index that may be outside; return where it lands, or -1."""
+    start, count = 0, size
+    log[base + 2 + MOST_AXES + 2 * axis] = -1
+    if i == NOWHERE:
+        i = log[MISSED + 3 * missed]
+        start = log[MISSED + 3 * missed + 1]
+        count = log[MISSED + 3 * missed + 2]
+        log[base + 1 + MOST_AXES + 2 * axis] = start
+        log[base + 2 + MOST_AXES + 2 * axis] = count
+        missed += 1
+    log[base + 1 + axis] = i
+    place = i + count if i < 0 else i + 0
+    if place < 0 or place >= count or start + place >= size:
+        return -1, missed
+    return start + place, missed
 
 
 @cache
@@ -135,7 +171,8 @@ def compiled_helpers():
     for name in arithmetic.UNARY + arithmetic.BINARY:
         if hasattr(math, name):
             helpers.update(mathematics(name, compile_))
-    namespace = {"junk": _make_junk(numba)}
+    namespace = {"junk": _make_junk(numba), "landed": compile_(_landed)}
+    helpers["__span"] = compile_(_span)
     for name in ("add", "sub", "max", "min", "exch", "cas"):
         namespace[f"atomic_{name}"] = compile_(_ATOMICS[name])
         helpers[f"__{name}"] = namespace[f"atomic_{name}"]

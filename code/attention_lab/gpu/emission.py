@@ -9,6 +9,7 @@ engine keeps its arrays is left to the dialects.
 # ruff: noqa: D102
 
 import ast
+from dataclasses import replace
 
 from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import BLOCK_BARRIERS, WARP_OPERATIONS
@@ -59,7 +60,17 @@ class Emitter(LoopEmitter):
 
     def site(self, node, array, kind):
         """Return the number of a place that touches memory."""
-        made = Site(node.place, array.name, array.label, array.space, kind)
+        base = node.value if isinstance(node, ast.Subscript) else node.args[0]
+        axes = tuple(type(axis).__name__.lower() for axis in base.known.axes)
+        made = Site(
+            node.place,
+            array.name,
+            array.label,
+            array.space,
+            kind,
+            getattr(base, "said", ""),
+            axes if set(axes) != {"whole"} else (),
+        )
         if made in self.sites:
             return self.sites.index(made)
         if len(self.sites) == 1 << SITE_BITS:
@@ -156,6 +167,16 @@ class Emitter(LoopEmitter):
                     else axes[axis]
                 )
                 continue
+            if index.low == index.high < 0:
+                # Numba counts a negative index from the end, on a GPU too.
+                back = -int(index.low)
+                text = f"({size} - {back})"
+                if size_known is not None:
+                    index = replace(
+                        index,
+                        low=size_known.low - back,
+                        high=size_known.high - back,
+                    )
             inside = (
                 size_known is not None
                 and index.low >= 0
@@ -213,8 +234,7 @@ class Emitter(LoopEmitter):
         start, length = code
         if inside:
             return f"({start} + {text})"
-        check = "__span" if self.recorded else "__span_at"
-        return Unproven(f"{check}({text}, {start}, {length})")
+        return Unproven(self.span(text, start, length))
 
     def part_of_axis(self, code, part, size):
         """Return (start, length) of the part that a slice selects."""
@@ -299,6 +319,11 @@ class Emitter(LoopEmitter):
     def fitting(self, node, known):
         """Return the text of an expression, converted to a variable's type."""
         raise NotImplementedError
+
+    def span(self, text, start, length):
+        """Return the text of an index into a part of an axis, checked."""
+        check = "__span" if self.recorded else "__span_at"
+        return f"{check}({text}, {start}, {length})"
 
     def store(self, target, value, place):
         """Write an assignment to an array element."""

@@ -10,7 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attention_lab.gpu.access import atomic_accesses, recorded_accesses
+from attention_lab.gpu.access import (
+    Strays,
+    atomic_accesses,
+    recorded_accesses,
+)
 from attention_lab.gpu.arithmetic import python_helpers
 from attention_lab.gpu.endless import Endless, sentence
 from attention_lab.gpu.errors import KernelFault
@@ -37,7 +41,7 @@ class Run:
     Attributes
     ----------
     log : one integer per access, in the order they happened
-    outside : (site, indices) of accesses out of bounds
+    outside : (site, indices, spans) of accesses out of bounds, see `access`
     segments : which thread made which accesses
     trouble : what stopped the run early, or None
     strays : (block, stop, thread, source, everyone) of shuffles that read
@@ -121,9 +125,10 @@ def run_python(
     log = done.log.append if recorded else None
     namespace = dict(_HELPERS)
     namespace.update(lowered.constants)
+    strays = Strays(done.outside)
     if recorded:
-        namespace.update(recorded_accesses(log, done.outside))
-    namespace.update(atomic_accesses(log, done.outside))
+        namespace.update(recorded_accesses(log, strays))
+    namespace.update(atomic_accesses(log, strays))
     exec(lowered.code, namespace)
     threads = coordinates(block)
     boxes = Boxes(len(threads))

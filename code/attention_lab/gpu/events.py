@@ -7,6 +7,7 @@ import numpy as np
 
 from attention_lab.gpu.access import wrapped
 from attention_lab.gpu.limits import WARP_SIZE
+from attention_lab.gpu.naming import Names, indices
 from attention_lab.gpu.sites import SITE_BITS, TICK
 
 
@@ -70,7 +71,8 @@ class Events:
     sites : the places, by number
     memory : the pieces of memory, by their lowered name
     clocks : the vector clocks, one row of 32 per number
-    outside : (row, site, indices) of the accesses outside their array
+    outside : (row, site, indices, spans) of the accesses outside their array
+    names : of the threads and blocks
     same : for each array that was passed under several names, the names
     """
 
@@ -85,6 +87,7 @@ class Events:
     memory: dict
     clocks: np.ndarray
     outside: tuple
+    names: Names
     same: tuple = ()
 
     def __len__(self):
@@ -108,6 +111,7 @@ class Events:
             self.memory,
             self.clocks,
             (),
+            self.names,
         )
 
     @cached_property
@@ -144,14 +148,18 @@ class Events:
         return chosen[self.site]
 
     def rows(self, count=None):
-        """Yield events as dictionaries with names, for reading."""
+        """Yield events as dictionaries with names, for reading.
+
+        Threads and blocks are numbers, or indices where there are several
+        axes.
+        """
         for row in range(len(self) if count is None else min(count, len(self))):
             site = self.sites[self.site[row]]
             element = int(self.element[row])
             memory = self.memory[site.name]
             yield {
-                "block": int(self.block[row]),
-                "thread": int(self.thread[row]),
+                "block": indices(int(self.block[row]), self.names.grid),
+                "thread": indices(int(self.thread[row]), self.names.block),
                 "epoch": int(self.epoch[row]),
                 "array": site.label,
                 "space": site.space,
@@ -252,15 +260,15 @@ def decode(lowered, run, memory, same=()):
     element = log >> SITE_BITS
     outside = []
     for row in np.flatnonzero(log < 0):
-        number, indices = run.outside[-1 - log[row]]
+        number, written, spans = run.outside[-1 - log[row]]
         site[row] = number
         known = memory[lowered.sites[number].name]
         # A negative index that wraps does touch an element, on a GPU too.
-        inside = wrapped(known.shape, indices)
+        inside = wrapped(known.shape, written, spans)
         element[row] = (
             -1 if inside is None else np.ravel_multi_index(inside, known.shape)
         )
-        outside.append((int(row), number, tuple(map(int, indices))))
+        outside.append((int(row), number, tuple(map(int, written)), spans))
     total = len(log)
     segments = run.segments
     return Events(
@@ -275,5 +283,6 @@ def decode(lowered, run, memory, same=()):
         memory,
         np.array(list(segments.clocks), np.int32).reshape(-1, WARP_SIZE),
         tuple(outside),
+        run.names,
         tuple(same),
     )

@@ -35,40 +35,41 @@ class Hazard:
         return f"{self.kind}: {self.sentence}"
 
 
-def explain_trouble(trouble, stops):
+def explain_trouble(trouble, stops, names):
     """Return the hazard of a block whose threads wait for ever.
 
     Parameters
     ----------
     trouble : what the scheduler found
     stops : the table of the lowered kernel
+    names : of the threads and blocks
     """
     thread, code = trouble.waiting
     other, other_code = trouble.other
     here, there = stops[stop_number(code)], stops[stop_number(other_code)]
+    one, two = names.thread(thread), names.thread(other)
+    start = f"{here.place}: in {names.block_of(trouble.block)} {one}"
     lines = [here.place.line]
     if other_code > 0:
         lines.append(there.place.line)
     if trouble.kind == "divergent-barrier":
         sentence = (
-            f"{here.place}: in block {trouble.block} thread {thread} waits at "
-            f"this barrier {_standing(trouble, here, there)}. Every thread of "
-            "the block must reach the same barrier, on the same trip of the "
+            f"{start} waits at this barrier "
+            f"{_standing(trouble, here, there, two)}. Every thread of the "
+            "block must reach the same barrier, on the same trip of the "
             "loops around it: take it out of the condition, and guard the "
             "loads and stores instead."
         )
     elif other == thread:
         sentence = (
-            f"{here.place}: in block {trouble.block} thread {thread} calls "
-            f"{here.op}, and {trouble.detail}. Name every lane that makes the "
-            "call."
+            f"{start} calls {here.op}, and {trouble.detail}. Name every lane "
+            "that makes the call."
         )
     else:
         elsewhere = trouble.detail or _elsewhere(other_code, here, there)
         sentence = (
-            f"{here.place}: in block {trouble.block} thread {thread} waits in "
-            f"{here.op} for thread {other}, which its mask names, but thread "
-            f"{other} {elsewhere}. Let all lanes of the mask make the call, "
+            f"{start} waits in {here.op} for {two}, which its mask names, but "
+            f"{two} {elsewhere}. Let all lanes of the mask make the call, "
             "or name only those that do."
         )
     return Hazard(
@@ -80,11 +81,11 @@ def explain_trouble(trouble, stops):
     )
 
 
-def _standing(trouble, here, there):
+def _standing(trouble, here, there, two):
     """Say where two threads stand that do not wait at the same barrier."""
-    (_, code), (other, other_code) = trouble.waiting, trouble.other
+    code, other_code = trouble.waiting[1], trouble.other[1]
     if here is not there:
-        return f"while thread {other} {_elsewhere(other_code, here, there)}"
+        return f"while {two} {_elsewhere(other_code, here, there)}"
     for loop, trip, other_trip in zip(  # noqa: B007 - used after the loop
         here.loops,
         trips_of(code, here),
@@ -94,7 +95,7 @@ def _standing(trouble, here, there):
         if trip != other_trip:
             break
     return (
-        f"on trip {trip} of the loop at line {loop.line} while thread {other} "
+        f"on trip {trip} of the loop at line {loop.line} while {two} "
         f"waits at it on trip {other_trip}"
     )
 

@@ -46,7 +46,9 @@ class Frame:
         if name in self.functions:
             return ir.constant(self.functions[name], place)
         if name in self.own:
-            return ir.name(self.variable(name), place)
+            made = ir.name(self.variable(name), place)
+            made.said = name
+            return made
         if self.outer is not None:
             return self.outer.resolve(name, place)
         value = self.source.lookup(name)

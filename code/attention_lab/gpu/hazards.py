@@ -28,7 +28,7 @@ def find_hazards(events, run, stops, argument_arrays):
     """
     found = []
     if run.trouble is not None:
-        found.append(explain_trouble(run.trouble, stops))
+        found.append(explain_trouble(run.trouble, stops, run.names))
     found += out_of_bounds(events)
     found += races(events)
     found += uninitialised_reads(events)
@@ -41,33 +41,31 @@ def find_hazards(events, run, stops, argument_arrays):
 def out_of_bounds(events):
     """Return one hazard per line that leaves its array."""
     found = {}
-    for row, number, indices in events.outside:
-        site = events.sites[number]
-        memory = events.memory[site.name]
-        # An index into a slice that is outside it arrives far below zero.
-        shown = tuple(i + 2**40 if i < -(2**39) else i for i in indices)
+    for row, number, written, spans in events.outside:
         if (number, "n") in found:
             found[number, "n"] += 1
             continue
         found[number, "n"] = 1
+        site = events.sites[number]
+        memory = events.memory[site.name]
         thread, block = int(events.thread[row]), int(events.block[row])
-        negative = any(i < 0 for i in shown)
         verb = "reads" if site.kind == "read" else "writes"
         reason = (
             "a negative index counts from the end, silently, on a GPU too"
-            if negative
+            if any(i < 0 for i in written)
             else "a GPU does not check, and touches whatever lies there"
         )
+        who = events.names.both(thread, block)
+        what = _missed(site, memory, written, spans)
         sentence = (
-            f"{site.place}: thread {thread} of block {block} {verb} "
-            f"{memory.label}[{', '.join(map(str, shown))}], but the shape is "
-            f"{memory.shape}; {reason}. Guard the access with a condition."
+            f"{site.place}: {who} {verb} {what}; {reason}. Guard the access "
+            "with a condition."
         )
         found[number] = Hazard(
             "out-of-bounds",
             sentence,
             array=memory.label,
-            indices=shown,
+            indices=written,
             threads=(thread,),
             blocks=(block,),
             lines=(site.place.line,),
@@ -77,6 +75,31 @@ def out_of_bounds(events):
         for key, hazard in found.items()
         if isinstance(hazard, Hazard)
     ]
+
+
+def _missed(site, memory, written, spans):
+    """Say which element is outside, and outside of what."""
+    if not site.axes:
+        return (
+            f"{memory.label}[{', '.join(map(str, written))}], but the shape "
+            f"is {memory.shape}"
+        )
+    shown, part = [], []
+    for axis, index, span, size in zip(
+        site.axes, written, spans, memory.shape, strict=True
+    ):
+        if axis == "at":
+            part.append(str(index))
+            continue
+        # A part is only known on the axis on which it was missed.
+        known = axis == "whole" or span
+        start, length = span or (0, size)
+        shown.append(str(index) if known else "...")
+        part.append(f"{start}:{start + length}" if known else "...")
+    whole = f"{memory.label}[{', '.join(part)}]"
+    if site.view:
+        return f"{site.view}[{', '.join(shown)}], but {site.view} is {whole}"
+    return f"{whole}[{', '.join(shown)}], which is outside that part"
 
 
 def _times(hazard, count):
@@ -151,7 +174,7 @@ def _report_uninitialised(events, memory, rows):
         made.append(
             Hazard(
                 "uninitialised-read",
-                f"{site.place}: thread {thread} of block {block} reads "
+                f"{site.place}: {events.names.both(thread, block)} reads "
                 f"{memory.label}[{', '.join(map(str, indices))}] of the "
                 f"{memory.space} array before anything was written there; "
                 "on a GPU it holds whatever was there before. Fill it first.",
@@ -211,10 +234,10 @@ def stray_shuffles(run, stops):
     shuffle up or down keep junk, as in every tree reduction; that alone is
     no mistake unless all lanes do so.
     """
-    made = {}
+    made, names = {}, run.names
     for block, stop, thread, source, everyone in run.strays:
         known = stops[stop]
-        missing = source >= math.prod(run.names.block)
+        missing = source >= math.prod(names.block)
         if stop in made or (
             missing
             and not everyone
@@ -223,10 +246,11 @@ def stray_shuffles(run, stops):
             continue
         made[stop] = Hazard(
             "warp-divergent-shuffle",
-            f"{known.place}: in block {block} thread {thread} reads the value "
-            f"of thread {source} in {known.op}, but thread {source} does not "
-            "take part, so the result is undefined. Let the whole warp make "
-            "the call.",
+            f"{known.place}: in {names.block_of(block)} "
+            f"{names.thread(thread)} reads the value of "
+            f"{names.thread(source)} in {known.op}, but "
+            f"{names.thread(source)} does not take part, so the result is "
+            "undefined. Let the whole warp make the call.",
             threads=(thread, source),
             blocks=(block,),
             lines=(known.place.line,),

@@ -116,7 +116,7 @@ def launch(
         kernel, views, grid, block, shared_bytes, order, seed, False, engine
     )
     if done.trouble is not None:
-        hazard = explain_trouble(done.trouble, lowered.stops)
+        hazard = explain_trouble(done.trouble, lowered.stops, done.names)
         raise KernelFault(hazard.sentence, hazard.kind)
     for _, copy_back in pairs:
         if copy_back is not None:

@@ -203,13 +203,15 @@ def _verb(site):
 
 def _hazard(events, a, b, count):
     """Say what races."""
+    names = events.names
     memory = events.memory[a.site.name]
     indices = memory.indices(a.element)
     shown = f"{memory.label}[{', '.join(map(str, indices))}]"
     if a.block == b.block:
         who = (
-            f"in block {a.block}, thread {a.thread} {_verb(a.site)} {shown} "
-            f"({a.site.place}) and thread {b.thread} {_verb(b.site)} it "
+            f"in {names.block_of(a.block)}, {names.thread(a.thread)} "
+            f"{_verb(a.site)} {shown} "
+            f"({a.site.place}) and {names.thread(b.thread)} {_verb(b.site)} it "
             f"({b.site.place}) with no barrier between"
         )
         advice = "Put cuda.syncthreads() between the two"
@@ -217,8 +219,8 @@ def _hazard(events, a, b, count):
             advice = "Let one thread write each element, or use cuda.atomic"
     else:
         who = (
-            f"thread {a.thread} of block {a.block} {_verb(a.site)} {shown} "
-            f"({a.site.place}) and thread {b.thread} of block {b.block} "
+            f"{names.both(a.thread, a.block)} {_verb(a.site)} {shown} "
+            f"({a.site.place}) and {names.both(b.thread, b.block)} "
             f"{_verb(b.site)} it ({b.site.place}), and nothing orders two "
             "blocks"
         )

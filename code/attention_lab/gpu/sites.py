@@ -21,6 +21,9 @@ class Site:
     label : the memory, as the reader calls it
     space : "global", "shared" or "local"
     kind : "read", "write", or the name of an atomic operation
+    view : what the reader calls the part of the memory that is indexed here
+    axes : what that part does to each axis of the memory: "whole", "at" for
+        one fixed index, or "span"; () if the whole memory is indexed
     """
 
     place: Place
@@ -28,6 +31,8 @@ class Site:
     label: str
     space: str
     kind: str
+    view: str = ""
+    axes: tuple = ()
 
 
 @dataclass(frozen=True)
