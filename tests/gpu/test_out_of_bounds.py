@@ -214,10 +214,13 @@ def reads_far_from_the_end(out, x):
 
 
 def test_a_literal_index_before_the_first_is_outside():
-    out, x = np.zeros(1, float32), np.zeros(2, float32)
-    one_hazard(reads_far_from_the_end, "python", out, x)
-    with pytest.raises(KernelFault):
-        launch(reads_far_from_the_end, (1, 1, 1), (1, 1, 1), (out, x[:0]))
+    out = np.zeros(1, float32)
+    for size in range(5):
+        x = np.zeros(size, float32)
+        hazard = one_hazard(reads_far_from_the_end, "python", out, x)
+        assert f"x[-5], but the shape is ({size},)" in hazard.sentence
+        with pytest.raises(KernelFault):
+            launch(reads_far_from_the_end, (1, 1, 1), (1, 1, 1), (out, x))
 
 
 @cuda.jit

@@ -170,7 +170,7 @@ class Emitter(LoopEmitter):
             if index.low == index.high < 0:
                 # Numba counts a negative index from the end, on a GPU too.
                 back = -int(index.low)
-                text = f"({size} - {back})"
+                text = f"({size} - {back} if {size} >= {back} else -{back})"
                 if size_known is not None:
                     index = replace(
                         index,
