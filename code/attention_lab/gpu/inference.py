@@ -57,6 +57,13 @@ class Inference(ExpressionRules):
                 break
         self.annotating = True
         self.pass_over(body)
+        if not self.has_single:
+            # Nothing was made slower: float64 is all there is.
+            self.notes = {
+                key: sentence
+                for key, sentence in self.notes.items()
+                if key[0] != "accidental-float64"
+            }
 
     def pass_over(self, body):
         """Go over all statements once."""

@@ -14,6 +14,8 @@ from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.primitive_rules import PrimitiveRules
 from attention_lab.gpu.values import (
     BOOL,
+    FLOAT16,
+    FLOAT32,
     FLOAT64,
     INT64,
     LONGEST,
@@ -29,6 +31,7 @@ from attention_lab.gpu.values import (
     number,
 )
 
+SINGLE = (FLOAT16, FLOAT32)
 BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 
 
@@ -54,6 +57,7 @@ class ExpressionRules(PrimitiveRules):
         self.widening = False
         self.annotating = False
         self.notes = {}
+        self.has_single = False
         self.allocations = {}
         self.allocation_places = {}
 
@@ -70,6 +74,7 @@ class ExpressionRules(PrimitiveRules):
         value = getattr(self, f"see_{type(node).__name__}")(node)
         if self.annotating:
             node.known = value
+            self.has_single |= getattr(value, "dtype", None) in SINGLE
         return value
 
     def scalar(self, node):
