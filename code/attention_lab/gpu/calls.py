@@ -198,7 +198,8 @@ class CallFlattener:
                     f"cuda.{path} with {len(arguments)} arguments", node
                 )
         if path.startswith("threadfence"):
-            return ir.primitive("threadfence", [], node.place)
+            reach = "threadfence" if path == "threadfence_system" else path
+            return ir.primitive("threadfence", [], node.place, reach)
         if path.startswith("atomic."):
             return self.atomic(path, arguments, node)
         made = ir.primitive(path, self.operands(arguments), node.place)

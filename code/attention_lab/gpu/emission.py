@@ -16,6 +16,7 @@ from attention_lab.gpu.device_names import BLOCK_BARRIERS, WARP_OPERATIONS
 from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.loop_code import LoopEmitter
 from attention_lab.gpu.sites import (
+    FENCES,
     SITE_BITS,
     STOP_BITS,
     Site,
@@ -265,7 +266,8 @@ class Emitter(LoopEmitter):
         ):
             self.exchange(value)
         elif isinstance(value, ir.Primitive) and value.op == "threadfence":
-            return
+            if self.recorded:
+                self.mark(FENCES[value.detail], node.place)
         else:
             self.out.line(self.code(value), node.place)
 
@@ -333,7 +335,7 @@ class Emitter(LoopEmitter):
         """Write a barrier; return the text of its result."""
         raise NotImplementedError
 
-    def tick(self, place):
+    def mark(self, code, place):
         """Write a mark to the log."""
         raise NotImplementedError
 

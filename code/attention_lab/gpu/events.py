@@ -1,6 +1,6 @@
 """Every memory access of a run, as columns of numbers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from attention_lab.gpu.access import wrapped
 from attention_lab.gpu.limits import WARP_SIZE
 from attention_lab.gpu.naming import Names, indices
-from attention_lab.gpu.sites import SITE_BITS, TICK
+from attention_lab.gpu.sites import FENCES, LAST_MARK, SITE_BITS, TICK
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,9 @@ class Memory:
     shape : its sizes
     strides : distances between neighbours, in bytes
     dtype : of its elements
+    start, unit : where it begins in memory that it shares with others, and
+        the size of the pieces in which that is counted, in bytes; unit 0 is
+        memory of its own, counted in elements. See `overlap`.
     """
 
     name: str
@@ -31,6 +34,8 @@ class Memory:
     shape: tuple
     strides: tuple
     dtype: np.dtype
+    start: int = 0
+    unit: int = 0
 
     @property
     def elements(self):
@@ -47,13 +52,24 @@ class Memory:
         return tuple(int(i) for i in np.unravel_index(element, self.shape))
 
     def addresses(self, elements):
-        """Return the address of elements, in bytes from the first."""
-        offsets = np.zeros(len(elements), np.int64)
+        """Return the address of elements, in bytes.
+
+        Counted from the first element, or from the first of all arrays that
+        share this memory.
+        """
+        offsets = np.full(len(elements), self.start, np.int64)
         for index, stride in zip(
             np.unravel_index(elements, self.shape), self.strides, strict=True
         ):
             offsets += index * stride
         return offsets
+
+    def pieces(self, elements):
+        """Return the pieces of memory that elements consist of, as rows."""
+        if not self.unit:
+            return elements[:, None]
+        first = self.addresses(elements) // self.unit
+        return first[:, None] + np.arange(self.itemsize // self.unit)
 
 
 @dataclass(frozen=True)
@@ -73,7 +89,13 @@ class Events:
     clocks : the vector clocks, one row of 32 per number
     outside : (row, site, indices, spans) of the accesses outside their array
     names : of the threads and blocks
-    same : for each array that was passed under several names, the names
+    same : the names of the arguments that share memory, by group
+    fences : (row, thread, block, epoch, whether it reaches other blocks) of
+        every fence; it comes just before the row
+    row : row among all events; only kept where atomic operations or fences
+        may make an order
+    own : in `together`, the element by its own array's count, where
+        `element` counts pieces of shared memory
     """
 
     site: np.ndarray
@@ -89,6 +111,9 @@ class Events:
     outside: tuple
     names: Names
     same: tuple = ()
+    fences: tuple = ()
+    row: np.ndarray | None = None
+    own: np.ndarray | None = None
 
     def __len__(self):
         """Return how many accesses there were."""
@@ -112,6 +137,10 @@ class Events:
             self.clocks,
             (),
             self.names,
+            self.same,
+            self.fences,
+            None if self.row is None else self.row[rows],
+            None if self.own is None else self.own[rows],
         )
 
     @cached_property
@@ -132,15 +161,43 @@ class Events:
         }
 
     def together(self):
-        """Yield each piece of memory once, with its name and its events."""
+        """Yield each piece of memory once: its name, space and events.
+
+        Elements of arguments that overlap are counted in pieces of the
+        memory they share, so an event may have several rows.
+        """
         others = {name for names in self.same for name in names[1:]}
-        for name, part in self.parts.items():
-            if name not in others:
-                names = next((n for n in self.same if n[0] == name), (name,))
-                if len(names) > 1:
-                    mine = self.of_sites(lambda s, n=names: s.name in n)
-                    part = self.select(mine.astype(bool))
-                yield name, part
+        for name, memory in self.memory.items():
+            if name in others:
+                continue
+            names = next((n for n in self.same if n[0] == name), (name,))
+            if len(names) == 1:
+                part = self.parts.get(name)
+            else:
+                mine = self.of_sites(lambda s, n=names: s.name in n)
+                part = self.select(mine.astype(bool))
+            if part is None or not len(part):
+                continue
+            yield name, part.in_pieces(names) if memory.unit else part
+
+    def in_pieces(self, names):
+        """Return the events with a row for each piece of each element."""
+        inside = self.element >= 0
+        made = [np.flatnonzero(~inside)], [self.element[~inside]]
+        for name in names:
+            mine = self.of_sites(lambda s, n=name: s.name == n).astype(bool)
+            rows = np.flatnonzero(mine & inside)
+            pieces = self.memory[name].pieces(self.element[rows])
+            made[0].append(np.repeat(rows, pieces.shape[1]))
+            made[1].append(pieces.reshape(-1))
+        rows, pieces = map(np.concatenate, made)
+        order = np.argsort(rows, kind="stable")
+        part = self.select(rows[order])
+        pieces = pieces[order]
+        # Addresses before the first are possible with negative strides.
+        lowest = min(int(pieces[inside[rows[order]]].min(initial=0)), 0)
+        pieces = np.where(inside[rows[order]], pieces - lowest, -1)
+        return replace(part, element=pieces, own=part.element)
 
     def of_sites(self, test):
         """Return for each event whether its site passes a test."""
@@ -169,29 +226,6 @@ class Events:
             }
 
 
-def same_arrays(names, arrays):
-    """Return the groups of names under which one array was passed.
-
-    Also returns the pairs of names whose arrays overlap without being
-    the same.
-    """
-    groups, overlaps = {}, []
-    for name, array in zip(names, arrays, strict=True):
-        key = (
-            array.__array_interface__["data"][0],
-            array.shape,
-            array.strides,
-            array.dtype,
-        )
-        for other, members in groups.items():
-            if other != key and np.shares_memory(
-                array, arrays[names.index(members[0])]
-            ):
-                overlaps.append((members[0], name))
-        groups.setdefault(key, []).append(name)
-    return tuple(tuple(g) for g in groups.values() if len(g) > 1), overlaps
-
-
 def numbered(keys):
     """Return a small number for every key, equal for equal keys.
 
@@ -206,14 +240,28 @@ def numbered(keys):
     return number, len(distinct)
 
 
-def memory_of(lowered, arguments, shared_lengths):
-    """Return the pieces of memory of a run, by name."""
+def memory_of(lowered, arguments, shared_lengths, regions):
+    """Return the pieces of memory of a run, by name.
+
+    Parameters
+    ----------
+    lowered : the kernel
+    arguments : as the kernel sees them
+    shared_lengths : of the shared arrays
+    regions : from `overlap.shared_regions`
+    """
     made = {}
     given = dict(zip(lowered.parameters, arguments, strict=True))
     for name in lowered.arrays:
         array = given[name]
         made[name] = Memory(
-            name, name, "global", array.shape, array.strides, array.dtype
+            name,
+            name,
+            "global",
+            array.shape,
+            array.strides,
+            array.dtype,
+            *regions.get(name, ()),
         )
     lengths = iter(shared_lengths)
     for array in (*lowered.shared, *lowered.local):
@@ -239,18 +287,21 @@ def decode(lowered, run, memory, same=()):
     lowered : the kernel
     run : what the engine left behind
     memory : from `memory_of`
-    same : from `same_arrays`
+    same : the groups of arguments that share memory
     """
     log = np.asarray(run.log, np.int64)
     ends = np.asarray(run.segments.end, np.int64)
-    kept = log != TICK
+    kept = log > LAST_MARK
     trip = np.zeros(len(log), np.int32)
+    fences = []
     if not kept.all():
-        passed = np.cumsum(~kept)
+        fences = fences_of(log, kept, run.segments)
         starts = np.concatenate([[0], ends[:-1]])
-        before = np.concatenate([[0], passed])[starts]
-        trip = (passed - np.repeat(before, np.diff(ends, prepend=0)))[kept]
-        log, ends = log[kept], ends - np.concatenate([[0], passed])[ends]
+        passed = np.concatenate([[0], np.cumsum(log == TICK)])
+        before = np.repeat(passed[starts], np.diff(ends, prepend=0))
+        trip = (passed[1:] - before)[kept]
+        gone = np.concatenate([[0], np.cumsum(~kept)])
+        log, ends = log[kept], ends - gone[ends]
     lengths = np.diff(ends, prepend=0)
 
     def column(values):
@@ -270,6 +321,7 @@ def decode(lowered, run, memory, same=()):
         )
         outside.append((int(row), number, tuple(map(int, written)), spans))
     total = len(log)
+    has_atomics = any(s.kind not in ("read", "write") for s in lowered.sites)
     segments = run.segments
     return Events(
         site,
@@ -285,4 +337,25 @@ def decode(lowered, run, memory, same=()):
         tuple(outside),
         run.names,
         tuple(same),
+        tuple(fences),
+        np.arange(total) if has_atomics or fences else None,
     )
+
+
+def fences_of(log, kept, segments):
+    """Return (row, thread, block, epoch, whether it reaches other blocks)."""
+    ends = np.asarray(segments.end, np.int64)
+    rows = np.cumsum(kept)
+    found = []
+    for at in np.flatnonzero(np.isin(log, list(FENCES.values()))):
+        segment = int(np.searchsorted(ends, at, side="right"))
+        found.append(
+            (
+                int(rows[at]),
+                int(segments.thread[segment]),
+                int(segments.block[segment]),
+                int(segments.epoch[segment]),
+                bool(log[at] == FENCES["threadfence"]),
+            )
+        )
+    return found

@@ -1,5 +1,6 @@
 """Hazards, and the sentences that explain those of a stuck block."""
 
+import ast
 from dataclasses import dataclass
 
 from attention_lab.gpu.sites import stop_number, trips_of
@@ -109,3 +110,54 @@ def _elsewhere(code, here, there):
     if code < 0:
         return f"has left the kernel at {there.place}"
     return "has already finished the kernel"
+
+
+def atomic_advice(label, place):
+    """Return what to write instead of an update by several threads.
+
+    Parameters
+    ----------
+    label : name of the array
+    place : the line that stores the new value
+    """
+    name = atomic_for(place.text)
+    what = f"cuda.atomic.{name}({label}, ...)"
+    if name is None:
+        what = "an operation of cuda.atomic, such as add or max"
+    return (
+        "Both threads read this element, change it and write it back, so one "
+        f"change is lost, and a barrier would not help: use {what} at line "
+        f"{place.line}, or let one thread own each element"
+    )
+
+
+def atomic_for(text):
+    """Return the atomic operation that does what a line does, or None.
+
+    Examples
+    --------
+    >>> atomic_for("x[i] += v")
+    'add'
+    >>> atomic_for("x[i] = max(v, x[i])")
+    'max'
+    """
+    try:
+        (node,) = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return None
+    signs = {ast.Add: "add", ast.Sub: "sub"}
+    if isinstance(node, ast.AugAssign):
+        return signs.get(type(node.op))
+    if not isinstance(node, ast.Assign):
+        return None
+    target, value = ast.unparse(node.targets[0]), node.value
+    if isinstance(value, ast.BinOp):
+        operands = [value.left]
+        operands += [value.right] if isinstance(value.op, ast.Add) else []
+        name = signs.get(type(value.op))
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        operands, name = value.args, value.func.id
+    else:
+        return None
+    named = any(ast.unparse(operand) == target for operand in operands)
+    return name if named and name in ("add", "sub", "max", "min") else None

@@ -200,17 +200,15 @@ def unwritten_outputs(events, argument_arrays):
         memory = events.memory[name]
         names = next((n for n in events.same if name in n), (name,))
         kinds = {s.kind for s in events.sites if s.name in names}
-        if kinds != {"write"}:
+        own = [s.place for s in events.sites if s.name == name]
+        if kinds != {"write"} or not own:
             continue
-        parts = [events.parts[n].element for n in names if n in events.parts]
-        elements = np.concatenate([np.empty(0, np.int64), *parts])
-        written = np.zeros(memory.elements, bool)
-        written[elements[elements >= 0]] = True
+        written = _written(events, names, memory)
         missing = int((~written).sum())
         if not missing:
             continue
         indices = memory.indices(int(np.argmin(written)))
-        line = next(s.place for s in events.sites if s.name == name)
+        line = own[0]
         made.append(
             Hazard(
                 "unwritten-output",
@@ -225,6 +223,22 @@ def unwritten_outputs(events, argument_arrays):
             )
         )
     return made
+
+
+def _written(events, names, memory):
+    """Say for each element of an array whether it was stored to.
+
+    Stores under all names of its memory count.
+    """
+    pieces = memory.pieces(np.arange(memory.elements))
+    stored = [
+        events.memory[name].pieces(part.element[part.element >= 0]).reshape(-1)
+        for name, part in events.parts.items()
+        if name in names
+    ]
+    return np.isin(
+        pieces, np.concatenate([np.empty(0, np.int64), *stored])
+    ).all(axis=1)
 
 
 def stray_shuffles(run, stops):

@@ -13,7 +13,7 @@ from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import BLOCK_BARRIERS
 from attention_lab.gpu.endless import judged
 from attention_lab.gpu.limits import most_trips
-from attention_lab.gpu.sites import Stop
+from attention_lab.gpu.sites import TICK, Stop
 
 
 class LoopEmitter:
@@ -51,7 +51,7 @@ class LoopEmitter:
         if isinstance(node, ast.While):
             self.limit(node, trip)
         if self.recorded and getattr(node, "parts_inside", False):
-            self.tick(node.place)
+            self.mark(TICK, node.place)
         self.out.depth -= 1
         if has_barrier:
             self.trips.append((trip, node.place))

@@ -44,7 +44,8 @@ def overlap_notes(pairs):
             "overlapping-arguments",
             0,
             f"the arguments `{one}` and `{other}` overlap without being the "
-            "same array; races between the two are not looked for.",
+            "same array: a store to one may change the other. Traffic is "
+            "counted under each name.",
         )
         for one, other in pairs
     ]

@@ -147,8 +147,9 @@ class PrimitiveRules:
         self.note(
             "fence",
             node.place,
-            f"{node.place}: order made by a fence and a flag is not "
-            "followed, so such accesses may be reported as races.",
+            f"{node.place}: a fence together with an atomic operation "
+            "orders accesses of different threads. That order is taken as it "
+            "came about in this run; another schedule is not tried.",
         )
         return Nothing()
 

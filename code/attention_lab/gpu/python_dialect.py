@@ -16,7 +16,7 @@ from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import WARP_OPERATIONS
 from attention_lab.gpu.loop_code import holds
 from attention_lab.gpu.scalar_code import ScalarEmitter
-from attention_lab.gpu.sites import SITE_BITS, TICK, Unproven, row_major
+from attention_lab.gpu.sites import SITE_BITS, Unproven, row_major
 from attention_lab.gpu.values import (
     BOOL,
     FLOAT16,
@@ -172,8 +172,8 @@ class PythonEmitter(ScalarEmitter):
             f"{site})"
         )
 
-    def tick(self, place):
-        self.out.line(f"__log({TICK})", place)
+    def mark(self, code, place):
+        self.out.line(f"__log({code})", place)
 
     # -- local arrays and barriers --------------------------------------
 

@@ -4,12 +4,13 @@ from attention_lab.gpu.arguments import host_view
 from attention_lab.gpu.engine import shared_lengths
 from attention_lab.gpu.engines import run
 from attention_lab.gpu.errors import LaunchRefused
-from attention_lab.gpu.events import decode, memory_of, same_arrays
+from attention_lab.gpu.events import decode, memory_of
 from attention_lab.gpu.explain import Hazard
 from attention_lab.gpu.hazards import find_hazards
 from attention_lab.gpu.kernel_source import KernelSource, python_function
 from attention_lab.gpu.limits import check_launch, three_sizes
 from attention_lab.gpu.notes import access_notes, overlap_notes, source_notes
+from attention_lab.gpu.overlap import shared_regions
 from attention_lab.gpu.recording import Recording
 from attention_lab.gpu.traffic import Traffic, measure
 
@@ -78,10 +79,12 @@ def record(
             copy_back()
     lengths = shared_lengths(lowered, shared_bytes)
     given = dict(zip(lowered.parameters, views, strict=True))
-    same, overlaps = same_arrays(
+    same, overlaps, regions = shared_regions(
         lowered.arrays, [given[name] for name in lowered.arrays]
     )
-    events = decode(lowered, done, memory_of(lowered, views, lengths), same)
+    events = decode(
+        lowered, done, memory_of(lowered, views, lengths, regions), same
+    )
     traffic, requests = measure(events)
     return Recording(
         **facts,

@@ -8,6 +8,9 @@ from attention_lab.gpu.kernel_source import Place
 SITE_BITS = 12  # an event is one integer: element << SITE_BITS | site
 # Marks a new trip of a loop in which threads part; tells trips apart later.
 TICK = -(2**62)
+# Marks a fence, of a block or of the whole device.
+FENCES = {"threadfence_block": TICK + 1, "threadfence": TICK + 2}
+LAST_MARK = TICK + 2
 
 
 @dataclass(frozen=True)
