@@ -14,7 +14,7 @@ from dataclasses import replace
 from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import BLOCK_BARRIERS, WARP_OPERATIONS
 from attention_lab.gpu.errors import UnsupportedConstruct
-from attention_lab.gpu.loop_code import LoopEmitter
+from attention_lab.gpu.loop_code import LoopEmitter, is_divergent_barrier
 from attention_lab.gpu.sites import (
     FENCES,
     SITE_BITS,
@@ -86,7 +86,7 @@ class Emitter(LoopEmitter):
 
     def stop(self, node, dtype=None):
         """Return the text of what a thread yields at a place that waits."""
-        trips = self.trips if node.op in BLOCK_BARRIERS else []
+        trips = self.trips if is_divergent_barrier(node) else []
         loops = tuple(place for _, place in trips)
         number = self.new_stop(Stop(node.place, node.op, dtype, loops))
         return stop_text(number, [variable for variable, _ in trips])

@@ -44,16 +44,17 @@ class Inference(ExpressionRules):
         self.divergent = 0
         self.left_early = False
         self.partings = 0
+        self.left = 0
         self.loops = []
         self.run(body)
 
     def run(self, body):
         """Repeat until nothing changes, then annotate."""
         for round_number in range(MOST_ROUNDS):
-            before = dict(self.variables)
+            before = dict(self.variables), self.left
             self.widening = round_number >= ROUNDS_BEFORE_WIDENING
             self.pass_over(body)
-            if self.variables == before:
+            if (self.variables, self.left) == before:
                 break
         self.annotating = True
         self.pass_over(body)
@@ -173,8 +174,11 @@ class Inference(ExpressionRules):
         self.loop(node, False)
 
     def do_Break(self, node):
-        if self.divergent:
+        if self.divergent and not getattr(
+            self.loops[-1], "left_by_some", False
+        ):
             self.loops[-1].left_by_some = True
+            self.left += 1
 
     def do_Continue(self, node):
         self.do_Break(node)
@@ -189,6 +193,7 @@ class Inference(ExpressionRules):
         """Note a barrier that only some threads may reach."""
         if not self.annotating:
             return
+        node.is_divergent = bool(self.divergent)
         if self.divergent:
             reason = "under a condition that differs between threads"
         elif self.left_early:

@@ -35,11 +35,16 @@ class LoopEmitter:
         self.tells_returns = False
 
     def loop(self, node, head):
-        """Write a loop; count its trips if it has a barrier or may not end.
+        """Write a loop; count its trips if that may matter.
 
-        The body begins with a mark for the log if it needs one.
+        It does if the loop may not end, or has a barrier that some threads
+        may miss. The body begins with a mark for the log if it needs one.
         """
-        has_barrier = holds(node.body, BLOCK_BARRIERS)
+        has_barrier = any(
+            is_divergent_barrier(inner)
+            for statement in node.body
+            for inner in ast.walk(statement)
+        )
         trip = None
         if has_barrier or isinstance(node, ast.While):
             trip = self.fresh()
@@ -109,6 +114,15 @@ class LoopEmitter:
             number = self.new_stop(Stop(node.place, "return"))
             self.out.line(f"yield -{number}", node.place)
         self.out.line("return", node.place)
+
+
+def is_divergent_barrier(node):
+    """Say whether a node is a barrier that some threads may miss."""
+    return (
+        isinstance(node, ir.Primitive)
+        and node.op in BLOCK_BARRIERS
+        and node.is_divergent
+    )
 
 
 def holds(statements, operations):
