@@ -108,6 +108,15 @@ def lock_without_fence(out, partial, count, x):
 
 
 @cuda.jit
+def frees_the_lock_by_a_store(out, partial, count, x):
+    while cuda.atomic.cas(count, 0, 0, 1) != 0:
+        pass
+    out[0] += x[cuda.grid(1)]
+    cuda.threadfence()
+    count[0] = 0
+
+
+@cuda.jit
 def looks_without_the_lock(out, partial, count, x):
     partial[cuda.blockIdx.x] = out[0]
     while cuda.atomic.cas(count, 0, 0, 1) != 0:
@@ -140,6 +149,7 @@ RACING = [
     last_block_with_a_narrow_fence,
     reads_the_parts_before_counting,
     lock_without_fence,
+    frees_the_lock_by_a_store,
     looks_without_the_lock,
     another_lock_for_some,
     fence_without_an_atomic,

@@ -64,6 +64,12 @@ def test_a_race_for_want_of_a_fence_says_so(kernel, array):
         assert "threadfence() before it" in hazard.sentence
 
 
+def test_a_lock_that_is_freed_by_a_plain_store_asks_for_exch():
+    recording, _ = recorded(kernels.frees_the_lock_by_a_store)
+    said = [h.sentence for h in recording.hazards if h.array == "count"]
+    assert "Store with cuda.atomic.exch" in said[0]
+
+
 def test_both_engines_see_the_same_fences():
     pytest.importorskip("numba", reason="the compiled engine is Numba's")
     for kernel in (kernels.last_block_adds_up, kernels.another_lock_for_some):

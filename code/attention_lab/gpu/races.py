@@ -312,6 +312,9 @@ def _hazard(events, race):
             "Let one block own each element, use cuda.atomic, or split the "
             "kernel into two launches"
         )
+    kinds = {a.site.kind, b.site.kind}
+    if "write" in kinds and kinds & {"cas", "exch"}:
+        advice = "Store with cuda.atomic.exch, after a cuda.threadfence()"
     if race.update is not None:
         advice = atomic_advice(memory.label, race.update)
     return Hazard(
