@@ -197,24 +197,24 @@ def at(i, size):
     raise IndexError(i)
 
 
-def popc(x):
+def popc(x, width):
     """Count the bits that are set."""
-    return (x & 0xFFFFFFFFFFFFFFFF).bit_count()
+    return (x & (1 << width) - 1).bit_count()
 
 
-def clz(x):
-    """Count the leading zeros of a 32-bit number."""
-    return 32 - (x & 0xFFFFFFFF).bit_length()
+def clz(x, width):
+    """Count the leading zeros."""
+    return width - (x & (1 << width) - 1).bit_length()
 
 
-def ffs(x):
+def ffs(x, width):
     """Return the place of the lowest set bit, from 1; 0 if none is."""
     return (x & -x).bit_length()
 
 
-def brev(x):
-    """Reverse the bits of a 32-bit number."""
-    return int(f"{x & 0xFFFFFFFF:032b}"[::-1], 2)
+def brev(x, width):
+    """Reverse the order of the bits."""
+    return int(f"{x & (1 << width) - 1:0{width}b}"[::-1], 2)
 
 
 def python_helpers():

@@ -32,7 +32,7 @@ def mathematics(name, compile_):
     }
 
 
-def plain_functions():
+def plain_functions(compile_):
     """Return the functions that Numba compiles as they are written."""
 
     def at(i, size, site):
@@ -123,24 +123,29 @@ def plain_functions():
     def isfinite(x):
         return math.isfinite(x)
 
-    def popc(x):
-        bits = np.uint64(x)
+    def bits_of(x, width):
+        return np.uint64(x) & np.uint64(2**64 - 1) >> np.uint64(64 - width)
+
+    bits_of = compile_(bits_of)
+
+    def popc(x, width):
+        bits = bits_of(x, width)
         total = 0
         while bits:
             total += np.int64(bits & np.uint64(1))
             bits >>= np.uint64(1)
         return total
 
-    def clz(x):
-        bits = np.uint32(x)
-        total = 32
+    def clz(x, width):
+        bits = bits_of(x, width)
+        total = width
         while bits:
             total -= 1
-            bits >>= np.uint32(1)
+            bits >>= np.uint64(1)
         return total
 
-    def ffs(x):
-        bits = np.uint64(x)
+    def ffs(x, width):
+        bits = bits_of(x, width)
         place = 0
         if bits == 0:
             return place
@@ -150,12 +155,12 @@ def plain_functions():
             place += 1
         return place
 
-    def brev(x):
-        bits = np.uint32(x)
-        made = np.uint32(0)
-        for _ in range(32):
-            made = np.uint32(made << np.uint32(1) | bits & np.uint32(1))
-            bits >>= np.uint32(1)
+    def brev(x, width):
+        bits = bits_of(x, width)
+        made = np.uint64(0)
+        for _ in range(width):
+            made = made << np.uint64(1) | bits & np.uint64(1)
+            bits >>= np.uint64(1)
         return made
 
     return {

@@ -64,6 +64,10 @@ class CompiledEmitter(ScalarEmitter):
         text = self.code(node)
         return f"__int64({text})" if node.known.dtype == BOOL else text
 
+    def made(self, text, dtype):
+        """Return the text of a number that a helper made, in its type."""
+        return f"__{dtype.name}({text})"
+
     # -- memory ---------------------------------------------------------
 
     def refuse_half(self, array, node):

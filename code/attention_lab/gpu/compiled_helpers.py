@@ -130,7 +130,7 @@ def compiled_helpers():
     }
     helpers["__np"] = np
     helpers["__one"] = np.float32(1)
-    for name, function in plain_functions().items():
+    for name, function in plain_functions(compile_).items():
         helpers[name] = compile_(function)
     for name in arithmetic.UNARY + arithmetic.BINARY:
         if hasattr(math, name):

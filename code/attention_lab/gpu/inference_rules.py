@@ -14,9 +14,11 @@ from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.primitive_rules import PrimitiveRules
 from attention_lab.gpu.values import (
     BOOL,
+    FLOAT32,
     FLOAT64,
     INT64,
     LONGEST,
+    UINT16,
     UINT64,
     Array,
     At,
@@ -372,6 +374,8 @@ def binary_dtype(op, left, right):
     if "f" in (a.kind, b.kind):
         if isinstance(op, ast.Pow) and {a.kind, b.kind} != {"f"}:
             return a if a.kind == "f" else FLOAT64
+        if {a, b} == {UINT16, FLOAT32}:
+            return FLOAT64  # a quirk of Numba's rules for safe conversions
         return np.promote_types(a, b)
     if isinstance(op, ast.Div):
         return FLOAT64

@@ -341,8 +341,16 @@ class ScalarEmitter(Emitter):
         return f"({yes} if {self.code(test)} else {no})"
 
     def bits(self, node):
-        """Return the text of a function on bits."""
-        return f"__{node.op}({self.count(node.args[0])})"
+        """Return the text of a function on the bits of an operand."""
+        known = node.args[0].known
+        # A bool counts as an int8; brev reverses 32 bits unless it gives 64.
+        size = node.known.dtype if node.op == "brev" else known.dtype
+        text = f"__{node.op}({self.count(node.args[0])}, {8 * size.itemsize})"
+        return self.made(text, node.known.dtype)
+
+    def made(self, text, dtype):
+        """Return the text of a number that a helper made, in its type."""
+        return text
 
     of_popc = bits
     of_clz = bits
