@@ -38,6 +38,9 @@ class Emitter:
         self.out = Writer()
         self.sites = []
         self.stops = [None]  # numbered from 1: 0 means "finished"
+        self.faults = []
+        self.unset = frozenset()
+        self.place = None
         self.counter = 0
 
     @property
@@ -97,11 +100,11 @@ class Emitter:
             codes = []
             for k, axis in enumerate(known.axes):
                 stem = f"{node.id}__{k}"
-                codes.append(
-                    {Whole: None, At: stem, Span: (stem, stem + "n")}[
-                        type(axis)
-                    ]
-                )
+                names = {Whole: (), At: (stem,), Span: (stem, stem + "n")}
+                parts = names[type(axis)]
+                if getattr(node, "may_be_unset", False):
+                    parts = tuple(self.if_set(node, part) for part in parts)
+                codes.append(parts if len(parts) > 1 else (*parts, None)[0])
             return known, codes
         if isinstance(node, ast.Subscript):
             return self.sliced(node)
@@ -140,6 +143,8 @@ class Emitter:
             )
             codes[axis] = self.index_on(axes[axis], codes[axis], text, inside)
             axes[axis] = At(index)
+        if getattr(node.value, "may_be_unset", False):
+            self.guard_whole(node.value, codes)
         known = node.known
         if not isinstance(known, Array):
             known = Array(
@@ -151,6 +156,21 @@ class Emitter:
                 tuple(axes),
             )
         return known, codes
+
+    def guard_whole(self, node, codes):
+        """Let the first index fail if the name stands for no array yet."""
+        if all(isinstance(axis, Whole) for axis in node.known.axes):
+            first = next(k for k, code in enumerate(codes) if code is not None)
+            code = codes[first]
+            if isinstance(code, tuple):
+                codes[first] = (self.if_set(node, code[0]), code[1])
+            else:
+                codes[first] = type(code)(self.if_set(node, code))
+
+    def note_set(self, name, place):
+        """Write down that a variable now has a value, if that may matter."""
+        if name in self.unset:
+            self.out.line(f"{name}__set = True", place)
 
     def item(self, node):
         """Return the text of one item of a tuple."""
@@ -190,8 +210,9 @@ class Emitter:
         start, length = code
         if inside:
             return f"({start} + {text})"
-        check = "__span" if self.recorded else "__span_at"
-        return Unproven(f"{check}({text}, {start}, {length})")
+        if self.recorded:
+            return Unproven(f"__span({text}, {start}, {length})")
+        return Unproven(f"__span_at({text}, {start}, {length}{self.blame()})")
 
     def part_of_axis(self, code, part, size):
         """Return (start, length) of the part that a slice selects."""
@@ -210,6 +231,7 @@ class Emitter:
         self.out.depth += 1
         before = len(self.out.lines)
         for statement in statements:
+            self.place = statement.place
             getattr(self, f"do_{type(statement).__name__}")(statement)
         if len(self.out.lines) == before:
             self.out.line("pass")
@@ -237,6 +259,7 @@ class Emitter:
                 self.out.line(f"{target.id} = {result}", node.place)
                 return
             if value.op.endswith(".array"):
+                self.note_set(target.id, node.place)
                 self.allocate(value, node.place)
                 return
         if isinstance(target.known, Array):
@@ -251,6 +274,7 @@ class Emitter:
 
     def name_view(self, target, value, place):
         """Keep what a view depends on in variables of its own."""
+        self.note_set(target.id, place)
         _, codes = self.view(value)
         for k, code in enumerate(codes):
             stem = f"{target.id}__{k}"
@@ -321,6 +345,18 @@ class Emitter:
     def fitting(self, node, known):
         """Return the text of an expression, converted to a variable's type."""
         raise NotImplementedError
+
+    def blame(self, variable=""):
+        """Return the last argument of a helper that may fail, or nothing.
+
+        Machine code cannot tell where it was; there it is a number in
+        `faults`.
+        """
+        return ""
+
+    def if_set(self, node, text):
+        """Return the text of a value that needs the variable `node`."""
+        return f"({node.id}__set, {text})[1]"
 
     def store(self, target, value, place):
         """Write an assignment to an array element."""

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 import sys
 import time
 import traceback
@@ -224,12 +225,17 @@ def fault(lowered, error, thread, block):
     for frame in traceback.extract_tb(sys.exc_info()[2]):
         if frame.filename == lowered.filename:
             place = lowered.origins[frame.lineno - 1] or place
-    return explained(error, place, thread, block)
+    variable = ""
+    if isinstance(error, UnboundLocalError):
+        # Python says "cannot access local variable 'x' where ..."; what a
+        # view depends on has names that end in __0, __0n or __set.
+        variable = re.sub(r"__(\d+n?|set)$", "", str(error).split("'")[1])
+    return explained(lowered, error, place, variable, thread, block)
 
 
-def explained(error, place, thread, block):
+def explained(lowered, error, place, variable, thread, block):
     """Return an error of a running kernel as a sentence for its author."""
-    who = "a thread" if thread is None else f"thread {thread} of block {block}"
+    who = f"thread {thread} of block {block}"
     where = f"{place}: {who}" if place else who
     if isinstance(error, IndexError):
         return KernelFault(
@@ -246,8 +252,9 @@ def explained(error, place, thread, block):
         )
     if isinstance(error, UnboundLocalError):
         return KernelFault(
-            f"{where} uses a variable that has no value on the path it took; "
-            "on a GPU it would hold anything. Set it before the condition.",
+            f"{where} uses `{lowered.labels.get(variable, variable)}`, which "
+            "has no value on the path it took; on a GPU it would hold "
+            "anything. Set it before the condition.",
             "unset-variable",
         )
     return KernelFault(f"{where} cannot compute this: {error}.", "fault")

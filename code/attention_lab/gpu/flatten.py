@@ -25,7 +25,8 @@ class Flattener(ExpressionFlattener):
         self.source = KernelSource(function)
         definition = self.source.definition
         self.parameters = plain_parameters(definition)
-        self.frame = Frame(self.source, definition, rename={})
+        self.labels = {}  # what the reader calls the names of inlined code
+        self.frame = Frame(self.source, definition)
         self.body = self.block(definition.body)
 
     # -- statements -----------------------------------------------------
@@ -288,6 +289,10 @@ class Flattener(ExpressionFlattener):
                 place,
                 "Write the recursion as a loop.",
             )
+        frame.labels = self.labels
+        if frame.result is not None:
+            called = f"{frame.definition.name}(...)"
+            self.labels[frame.result] = called
         for parameter, value in arguments:
             self.prelude.append(
                 ir.assign(frame.variable(parameter), value, place)

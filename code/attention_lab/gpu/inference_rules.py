@@ -27,6 +27,7 @@ from attention_lab.gpu.values import (
     Span,
     describe,
     exactly,
+    integer_range,
     join,
     number,
 )
@@ -156,11 +157,9 @@ class ExpressionRules(PrimitiveRules):
                 )
             why = left.why or right.why
             if dtype == FLOAT64 and not why:
+                given = left.dtype, right.dtype
                 for one in (left, right):
-                    if not one.is_float and FLOAT64 not in (
-                        left.dtype,
-                        right.dtype,
-                    ):
+                    if not one.is_float and FLOAT64 not in given:
                         why = f"the {one.dtype} operand"
             result = Number(dtype, varies=varies, why=why)
             self.check_promotion(node, left, right, result)
@@ -171,12 +170,23 @@ class ExpressionRules(PrimitiveRules):
                 node,
                 "Use a float, or a power that is never negative.",
             )
-        low, high = bounds.combine(
-            node.op, (left.low, left.high), (right.low, right.high)
-        )
+        self.check_shift(node, right)
+        a, b = (left.low, left.high), (right.low, right.high)
+        low, high = bounds.combine(node.op, a, b)
         if dtype == BOOL:
             return Number(BOOL, 0, 1, varies)
         return self.made(dtype, low, high, varies)
+
+    def check_shift(self, node, count):
+        """Note a shift that moves every bit out, or goes backwards."""
+        shifts = isinstance(node.op, (ast.LShift, ast.RShift))
+        if self.annotating and shifts and (count.low > 63 or count.high < 0):
+            self.note(
+                "undefined-shift",
+                node.place,
+                f"{node.place}: a shift of 64 bits goes from 0 to 63. A GPU "
+                "may give anything beyond; here all bits move out. Shift less.",
+            )
 
     def check_promotion(self, node, left, right, result):
         """Note where float32 meets a float64 that nobody asked for."""
@@ -213,7 +223,9 @@ class ExpressionRules(PrimitiveRules):
                 raise self.refuse("`~` of a bool", node, "Use `not`.")
             low, high = -operand.high - 1, -operand.low - 1
         else:
-            low, high = -operand.high, -operand.low
+            own = INT64 if operand.dtype == BOOL else operand.dtype
+            reach = operand.low, operand.high
+            low, high = bounds.negate(reach, integer_range(own))
         dtype = UINT64 if operand.dtype.kind == "u" else INT64
         return self.made(dtype, low, high, operand.varies)
 

@@ -44,6 +44,8 @@ class Lowered:
     local : the local arrays
     sites : every place that touches memory
     stops : every place that waits; number 0 means "finished"
+    faults : (place, variable) by the number that machine code reports
+    labels : what the reader calls a variable, by its name in the text
     notes : what was noticed while typing, by (kind, place)
     constants : values that the text refers to by name
     code : the compiled text
@@ -62,6 +64,8 @@ class Lowered:
     local: tuple
     sites: tuple[Site, ...]
     stops: tuple[Stop, ...]
+    faults: tuple
+    labels: dict
     notes: dict
     constants: dict
     code: object
@@ -143,11 +147,14 @@ def _lower(function, arguments, block, recorded, emitter_class):
             f"`{flat.source.name}` takes {len(parameters)} arguments "
             f"({', '.join(parameters)}), and {len(arguments)} were given"
         )
-    split_variables(flat.body, parameters)
+    old_names, unset = split_variables(flat.body, parameters)
     known = known_arguments(parameters, arguments)
     inference = Inference(flat.body, known, block)
     emitter = emitter_class(recorded, block)
+    emitter.unset = unset
     own = inference.allocations.values()
+    labels = {new: flat.labels.get(old, old) for new, old in old_names.items()}
+    labels.update((array.name, array.label) for array in own)
     shared = tuple(a for a in own if a.space == "shared")
     refuse_two_dynamic(shared, inference)
     text = emitter.program(flat.body, parameters, known, shared)
@@ -172,6 +179,8 @@ def _lower(function, arguments, block, recorded, emitter_class):
         local=tuple(a for a in own if a.space == "local"),
         sites=tuple(emitter.sites),
         stops=tuple(emitter.stops),
+        faults=tuple(emitter.faults),
+        labels=labels,
         notes=notes,
         constants=emitter.constants,
         code=compile(text, filename, "exec"),

@@ -25,6 +25,7 @@ from attention_lab.gpu.values import (
     Number,
     Whole,
     exactly,
+    integer_range,
     number,
 )
 
@@ -223,8 +224,10 @@ class PrimitiveRules:
         value = self.scalar(node.args[0])
         if value.is_float:
             return value
-        reach = max(abs(value.low), abs(value.high))
-        return self.made(value.dtype, 0, reach, value.varies)
+        least, most = integer_range(value.dtype)
+        reach = min(max(abs(value.low), abs(value.high)), most)
+        low = least if value.low <= least < 0 else 0
+        return self.made(value.dtype, low, reach, value.varies)
 
     def converted(self, node):
         """Return the result of ``int``, ``float`` or ``bool``."""

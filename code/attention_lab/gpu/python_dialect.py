@@ -162,9 +162,12 @@ class PythonEmitter(ScalarEmitter):
             self.full_size(array, axis) for axis in range(len(array.shape))
         ]
         values = [self.as_type(v, array.dtype) for v in node.args[2:]]
+        operation = node.detail
+        if operation in ("add", "sub") and array.dtype.kind in "iu":
+            operation += f"_{array.dtype.name}"
         return (
             f"__{kind}_atomic({array.name}, ({', '.join(sizes)},), "
-            f"({', '.join(codes)},), __{node.detail}, ({', '.join(values)},), "
+            f"({', '.join(codes)},), __{operation}, ({', '.join(values)},), "
             f"{site})"
         )
 
