@@ -17,7 +17,8 @@ Read the recorder in this order; every file has one job.
    compiles; both leave the turns to `schedule` and `warp`. `access` and
    `compiled_helpers` keep the log, `arithmetic` and `compiled_arithmetic`
    calculate like a GPU.
-4. Judging it: `events` are the columns, `races` and `hazards` name what is
+4. Judging it: `events` are the columns (`trips` tells those of loops
+   apart), `races` and `hazards` name what is
    wrong (`explain` says it), `warp_requests` and `traffic` count, `notes`
    remark.
 5. Asking others, each in a process of its own: `compile_card` asks NVIDIA's

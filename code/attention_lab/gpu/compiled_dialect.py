@@ -18,7 +18,7 @@ from attention_lab.gpu.python_dialect import (
     unwritten,
 )
 from attention_lab.gpu.scalar_code import ScalarEmitter
-from attention_lab.gpu.sites import SITE_BITS, TICK, Unproven, row_major
+from attention_lab.gpu.sites import SITE_BITS, Unproven, row_major
 from attention_lab.gpu.values import (
     BOOL,
     FLOAT16,
@@ -191,8 +191,8 @@ class CompiledEmitter(ScalarEmitter):
         call = f"{array.name}, ({', '.join(sizes)},), {', '.join(values)}"
         return f"__{node.detail}({call})"
 
-    def tick(self, place):
-        self.out.line(f"__note({TICK}, __log)", place)
+    def tick(self, place, mark):
+        self.out.line(f"__note({mark}, __log)", place)
 
     def allocate(self, node, place):
         array = node.known

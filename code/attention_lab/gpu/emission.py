@@ -13,7 +13,14 @@ import ast
 from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import BLOCK_BARRIERS, WARP_OPERATIONS
 from attention_lab.gpu.errors import UnsupportedConstruct
-from attention_lab.gpu.sites import SITE_BITS, Site, Stop, Unproven, Writer
+from attention_lab.gpu.sites import (
+    SITE_BITS,
+    TICK,
+    Site,
+    Stop,
+    Unproven,
+    Writer,
+)
 from attention_lab.gpu.values import (
     Array,
     At,
@@ -37,6 +44,9 @@ class Emitter:
         self.recorded = recorded
         self.out = Writer()
         self.sites = []
+        self.site_numbers = {}
+        self.loops = []  # the loop around each loop that writes ticks, or -1
+        self.loop = -1
         self.stops = [None]  # numbered from 1: 0 means "finished"
         self.faults = []
         self.unset = frozenset()
@@ -52,9 +62,9 @@ class Emitter:
 
     def site(self, node, array, kind):
         """Return the number of a place that touches memory."""
-        made = Site(node.place, array.name, array.label, array.space, kind)
-        if made in self.sites:
-            return self.sites.index(made)
+        key = id(node), kind
+        if key in self.site_numbers:
+            return self.site_numbers[key]
         if len(self.sites) == 1 << SITE_BITS:
             raise UnsupportedConstruct(
                 f"a kernel with more than {1 << SITE_BITS} places that touch "
@@ -62,8 +72,19 @@ class Emitter:
                 node.place,
                 "Call its functions in loops, not by hand.",
             )
-        self.sites.append(made)
-        return len(self.sites) - 1
+        number = self.site_numbers[key] = len(self.sites)
+        self.sites.append(
+            Site(
+                node.place,
+                array.name,
+                array.label,
+                array.space,
+                kind,
+                node.column,
+                self.loop,
+            )
+        )
+        return number
 
     def stop(self, node, dtype=None):
         """Return the number of a place that waits."""
@@ -292,12 +313,16 @@ class Emitter:
             self.block(node.orelse)
 
     def loop_body(self, node):
-        """Write the body of a loop, with a mark for the log if it needs one."""
-        self.out.depth += 1
+        """Write the body of a loop, with a tick for the log if it needs one."""
+        outer = self.loop
         if self.recorded and getattr(node, "parts_inside", False):
-            self.tick(node.place)
-        self.out.depth -= 1
+            self.loop = len(self.loops)
+            self.loops.append(outer)
+            self.out.depth += 1
+            self.tick(node.place, TICK + self.loop)
+            self.out.depth -= 1
         self.block(node.body)
+        self.loop = outer
 
     def do_While(self, node):
         self.out.line(f"while {self.code(node.test)}:", node.place)
@@ -347,11 +372,7 @@ class Emitter:
         raise NotImplementedError
 
     def blame(self, variable=""):
-        """Return the last argument of a helper that may fail, or nothing.
-
-        Machine code cannot tell where it was; there it is a number in
-        `faults`.
-        """
+        """Return the argument that lets machine code say where it failed."""
         return ""
 
     def if_set(self, node, text):
@@ -366,7 +387,7 @@ class Emitter:
         """Write a barrier; return the text of its result."""
         raise NotImplementedError
 
-    def tick(self, place):
+    def tick(self, place, mark):
         """Write a mark to the log."""
         raise NotImplementedError
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from attention_lab.gpu.access import wrapped
 from attention_lab.gpu.limits import WARP_SIZE
-from attention_lab.gpu.sites import SITE_BITS, TICK
+from attention_lab.gpu.sites import SITE_BITS
+from attention_lab.gpu.trips import is_tick, trips
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,11 @@ class Memory:
             np.unravel_index(elements, self.shape), self.strides, strict=True
         ):
             offsets += index * stride
-        return offsets
+        # Memory begins at the element with the least address.
+        return offsets - sum(
+            min(0, stride) * (size - 1)
+            for stride, size in zip(self.strides, self.shape, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class Events:
     thread, block : who
     epoch : how many barriers the block had passed
     clock : number of the warp's vector clock
-    trip : trips of loops in which threads part, since the last stop
+    trip : equal on the same trips of the loops in which threads part
     sites : the places, by number
     memory : the pieces of memory, by their lowered name
     clocks : the vector clocks, one row of 32 per number
@@ -137,6 +142,15 @@ class Events:
                     mine = self.of_sites(lambda s, n=names: s.name in n)
                     part = self.select(mine.astype(bool))
                 yield name, part
+
+    @cached_property
+    def line_of_site(self):
+        """For each site, the first site of the same line, kind and array."""
+        first = {}
+        return np.array(
+            [first.setdefault(s.line, k) for k, s in enumerate(self.sites)],
+            np.int32,
+        )
 
     def of_sites(self, test):
         """Return for each event whether its site passes a test."""
@@ -223,6 +237,15 @@ def memory_of(lowered, arguments, shared_lengths):
     return made
 
 
+def _site_loops(log, ticks, lowered, run):
+    """Return the innermost loop with ticks of each entry's site, or -1."""
+    site = log & ((1 << SITE_BITS) - 1)
+    site[ticks] = 0
+    for row in np.flatnonzero((log < 0) & ~ticks):
+        site[row] = run.outside[-1 - log[row]][0]
+    return np.array([s.loop for s in lowered.sites], np.int64)[site]
+
+
 def decode(lowered, run, memory, same=()):
     """Make columns of the log of a run.
 
@@ -235,14 +258,17 @@ def decode(lowered, run, memory, same=()):
     """
     log = np.asarray(run.log, np.int64)
     ends = np.asarray(run.segments.end, np.int64)
-    kept = log != TICK
-    trip = np.zeros(len(log), np.int32)
-    if not kept.all():
-        passed = np.cumsum(~kept)
-        starts = np.concatenate([[0], ends[:-1]])
-        before = np.concatenate([[0], passed])[starts]
-        trip = (passed - np.repeat(before, np.diff(ends, prepend=0)))[kept]
-        log, ends = log[kept], ends - np.concatenate([[0], passed])[ends]
+    segments = run.segments
+    trip = np.zeros(len(log), np.int64)
+    ticks = is_tick(log)
+    if ticks.any():
+        where = _site_loops(log, ticks, lowered, run)
+        owner = np.asarray(segments.block, np.int64) * run.threads_per_block
+        owner += np.asarray(segments.thread, np.int64)
+        owner = np.repeat(owner, np.diff(ends, prepend=0))
+        trip = trips(log, owner, where, lowered.loops)[~ticks]
+        passed = np.concatenate([[0], np.cumsum(ticks)])
+        log, ends = log[~ticks], ends - passed[ends]
     lengths = np.diff(ends, prepend=0)
 
     def column(values):
@@ -262,7 +288,6 @@ def decode(lowered, run, memory, same=()):
         )
         outside.append((int(row), number, tuple(map(int, indices))))
     total = len(log)
-    segments = run.segments
     return Events(
         site,
         element,

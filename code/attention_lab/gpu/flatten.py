@@ -100,17 +100,14 @@ class Flattener(ExpressionFlattener):
         if not isinstance(target, ast.Subscript):
             raise self.unsupported("this target of an assignment", node)
         base, index = self.subscript_parts(target, keep=True)
-        load = ir.placed(
-            ast.Subscript(value=base, slice=index, ctx=ast.Load()),
-            target.place,
-        )
+        load = ir.element(base, index, target, ast.Load())
         before = len(self.prelude)
         right = self.expression(node.value)
         if len(self.prelude) > before:
             load = self.saved_at(before, load)
         self.prelude.append(
             assignment(
-                ast.Subscript(value=base, slice=index, ctx=ast.Store()),
+                ir.element(base, index, target, ast.Store()),
                 self.binary(load, node.op, right, node),
                 node.place,
             )
@@ -141,7 +138,7 @@ class Flattener(ExpressionFlattener):
                 value = self.saved_at(before, value)
             self.prelude.append(
                 assignment(
-                    ast.Subscript(value=base, slice=index, ctx=ast.Store()),
+                    ir.element(base, index, target, ast.Store()),
                     value,
                     place,
                 )

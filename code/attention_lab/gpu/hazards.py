@@ -40,6 +40,7 @@ def out_of_bounds(events):
     """Return one hazard per line that leaves its array."""
     found = {}
     for row, number, indices in events.outside:
+        number = int(events.line_of_site[number])
         site = events.sites[number]
         memory = events.memory[site.name]
         # An index into a slice that is outside it arrives far below zero.
@@ -140,8 +141,9 @@ def _never_initialised(events, memory):
 def _report_uninitialised(events, memory, rows):
     """Return one hazard for each line among the rows."""
     made = []
-    for number in np.unique(events.site[rows]):
-        mine = rows[events.site[rows] == number]
+    lines = events.line_of_site[events.site[rows]]
+    for number in np.unique(lines):
+        mine = rows[lines == number]
         row = mine[0]
         site = events.sites[number]
         indices = memory.indices(int(events.element[row]))

@@ -5,6 +5,7 @@
 
 import ast
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -59,6 +60,7 @@ class ExpressionRules(PrimitiveRules):
         self.notes = {}
         self.allocations = {}
         self.allocation_places = {}
+        self.partings = 0  # how often threads may go different ways so far
 
     def note(self, kind, place, sentence):
         """Keep one note per kind and line."""
@@ -86,11 +88,8 @@ class ExpressionRules(PrimitiveRules):
         """Return what is known about an expression that must be whole."""
         value = self.scalar(node)
         if value.is_float:
-            raise self.refuse(
-                "a floating-point number where a whole number goes",
-                node,
-                "Use // instead of /, or int(...).",
-            )
+            what = "a floating-point number where a whole number goes"
+            raise self.refuse(what, node, "Use // instead of /, or int(...).")
         return value
 
     @staticmethod
@@ -244,10 +243,12 @@ class ExpressionRules(PrimitiveRules):
         result = None
         for part in node.values:
             result = join(result, self.scalar(part))
+        self.partings += result.varies
         return result
 
     def see_IfExp(self, node):
         test = self.scalar(node.test)
+        self.partings += test.varies
         result = self.joined([node.body, node.orelse], node)
         if test.varies and isinstance(result, Number):
             result = Number(
@@ -303,14 +304,7 @@ class ExpressionRules(PrimitiveRules):
                     view.start.varies or index.varies,
                 )
             axes[axis] = At(index)
-        array = Array(
-            base.name,
-            base.label,
-            base.space,
-            base.dtype,
-            base.shape,
-            tuple(axes),
-        )
+        array = replace(base, axes=tuple(axes))
         if array.free:
             return array
         varies = base.space == "local" or any(

@@ -43,6 +43,7 @@ class Lowered:
     shared : the shared arrays
     local : the local arrays
     sites : every place that touches memory
+    loops : for each loop that writes ticks, the one around it, or -1
     stops : every place that waits; number 0 means "finished"
     faults : (place, variable) by the number that machine code reports
     labels : what the reader calls a variable, by its name in the text
@@ -63,6 +64,7 @@ class Lowered:
     shared: tuple
     local: tuple
     sites: tuple[Site, ...]
+    loops: tuple[int, ...]
     stops: tuple[Stop, ...]
     faults: tuple
     labels: dict
@@ -99,7 +101,8 @@ def known_arguments(parameters, arguments):
             if argument.ndim == 0:
                 raise KernelError(
                     f"the argument `{name}` is an array without axes: pass "
-                    "a number, or an array of one element"
+                    "a number, array.item(), or an array of one element, "
+                    "array.reshape(1)"
                 )
             known[name] = Array(
                 name,
@@ -178,6 +181,7 @@ def _lower(function, arguments, block, recorded, emitter_class):
         shared=shared,
         local=tuple(a for a in own if a.space == "local"),
         sites=tuple(emitter.sites),
+        loops=tuple(emitter.loops),
         stops=tuple(emitter.stops),
         faults=tuple(emitter.faults),
         labels=labels,

@@ -14,7 +14,7 @@ import numpy as np
 
 from attention_lab.gpu import ir
 from attention_lab.gpu.scalar_code import ScalarEmitter
-from attention_lab.gpu.sites import SITE_BITS, TICK, Unproven, row_major
+from attention_lab.gpu.sites import SITE_BITS, Unproven, row_major
 from attention_lab.gpu.values import (
     BOOL,
     FLOAT16,
@@ -103,8 +103,8 @@ class PythonEmitter(ScalarEmitter):
         text = self.as_type(value, dtype)
         if dtype == BOOL:
             text = f"bool({text})"
+        site = self.site(target, array, "write")
         if self.recorded:
-            site = self.site(target, array, "write")
             if array.space != "global" and proven:
                 where = self.fresh()
                 # The value first: it may itself touch memory.
@@ -138,7 +138,7 @@ class PythonEmitter(ScalarEmitter):
         self.out.line(f"{where} = {self.flat(array, codes)}", place)
         load = f"{array.name}[{where}]"
         if self.recorded:
-            read = self.site(target, array, "read")
+            read = self.site(value.left, array, "read")
             load = f"(__log({where} << {SITE_BITS} | {read}), {load})[1]"
         loaded = Literal(load, value.left.known)
         made = ast.BinOp(left=loaded, op=value.op, right=value.right)
@@ -171,8 +171,8 @@ class PythonEmitter(ScalarEmitter):
             f"{site})"
         )
 
-    def tick(self, place):
-        self.out.line(f"__log({TICK})", place)
+    def tick(self, place, mark):
+        self.out.line(f"__log({mark})", place)
 
     # -- local arrays and barriers --------------------------------------
 

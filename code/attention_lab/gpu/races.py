@@ -131,7 +131,7 @@ def _keep_pairs(events, kinds, rows, found, teams, unordered):
     by_site = {}
     seen = set()
     for row, team in zip(rows, teams, strict=True):
-        site = int(events.site[row])
+        site = int(events.line_of_site[events.site[row]])
         key = (site, int(events.thread[row]), int(team), int(events.clock[row]))
         if key not in seen:
             seen.add(key)

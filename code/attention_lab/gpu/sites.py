@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from attention_lab.gpu.kernel_source import Place
 
 SITE_BITS = 12  # an event is one integer: element << SITE_BITS | site
-# Marks a new trip of a loop in which threads part; tells trips apart later.
+# Marks a new trip of a loop in which threads part, see `trips`.
 TICK = -(2**62)
 
 
@@ -14,9 +14,14 @@ TICK = -(2**62)
 class Site:
     """One place in the source that touches memory.
 
+    Every access that is written in the source has a site of its own, also
+    where a line has several, and again for each call of a function.
+
     Attributes
     ----------
     place : the line
+    column : where in the text of that place, counted from 1
+    loop : the innermost loop around it whose trips are told apart, or -1
     name : the memory, as the lowered kernel calls it
     label : the memory, as the reader calls it
     space : "global", "shared" or "local"
@@ -28,6 +33,13 @@ class Site:
     label: str
     space: str
     kind: str
+    column: int = 0
+    loop: int = -1
+
+    @property
+    def line(self):
+        """What accesses of one kind to one array in one line share."""
+        return self.place, self.name, self.label, self.space, self.kind
 
 
 @dataclass(frozen=True)
