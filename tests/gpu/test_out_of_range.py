@@ -6,6 +6,8 @@ is no conversion to 8 bits, so those go through 16; ``shl.b64`` and its like
 take the low 32 bits of the count, and clamp it.
 """
 
+import math
+
 import numpy as np
 import pytest
 
@@ -130,6 +132,19 @@ def test_a_shift_beyond_the_type_is_noted():
     notes = record(whole_edges, 1, 1, *args, i, x).notes
     assert [n.kind for n in notes] == ["undefined-shift"]
     assert "out[12]" in notes[0].sentence
+
+
+@cuda.jit
+def poles(out, x):
+    i = cuda.grid(1)
+    out[i] = math.gamma(x[i])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_gamma_has_its_poles(engine):
+    out = np.zeros(4)
+    record(poles, 1, 4, out, np.array([0.0, -0.0, -1.0, 200.0]), engine=engine)
+    np.testing.assert_array_equal(out, [inf, -inf, nan, inf])
 
 
 @cuda.jit
