@@ -91,7 +91,7 @@ def misses_columns_of_some_rows(out, x):
 def misses_rows_by_a_missed_index(out, x):
     some = x[1:3, 2:4]
     index = x[0, 0:3]
-    out[0] = some[5, int(index[4 * cuda.blockDim.x])]
+    out[0] = some[5, max(int(index[4 * cuda.blockDim.x]), 0)]
 
 
 LINE = np.arange(12, dtype=float32)

@@ -11,17 +11,17 @@ Read the recorder in this order; every file has one job.
    language of `ir`, `webs` splits variables, `inference` with its rules
    (`inference_rules`, `primitive_rules`, `bounds`, `values`) types them as
    Numba would, and a dialect writes text: `sites`, `loop_code`,
-   `emission`, `scalar_code`, `python_dialect`, `compiled_dialect`.
-   `endless` finds the loops that wait in vain. `lowering` puts these in
-   order.
+   `emission`, `whole_code`, `scalar_code`, `python_dialect`,
+   `compiled_dialect`. `endless` finds the loops that wait in vain.
+   `lowering` puts these in order.
 3. Running it: `engines` chooses, `engine` interprets, `compiled_engine`
    compiles; both leave the turns to `schedule` and `warp`. `access` and
    `compiled_helpers` keep the log, `arithmetic` and `compiled_arithmetic`
    calculate like a GPU.
 4. Judging it: `overlap` finds arguments that share memory, `events` are the
-   columns, `races` (with `fences`) and `hazards` name what is wrong
-   (`explain` says it, `naming` says which thread), `warp_requests` and
-   `traffic` count, `notes` remark.
+   columns (`trips` tells those of loops apart), `races` (with `fences`) and
+   `hazards` name what is wrong (`explain` says it, `naming` says which
+   thread), `warp_requests` and `traffic` count, `notes` remark.
 5. Asking others, each in a process of its own: `compile_card` asks NVIDIA's
    compiler (`compile_worker`), `simulator` asks numba's.
 

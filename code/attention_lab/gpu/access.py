@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 
+from attention_lab.gpu.arithmetic import WHOLE_TYPES
 from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.sites import SITE_BITS
 
@@ -182,6 +183,13 @@ def recorded_accesses(log, outside):
     return made
 
 
+def wrapping(sign, dtype):
+    """Return the sum, or difference, that keeps the width of a type."""
+    half = 2 ** (8 * dtype.itemsize - 1) if dtype.kind == "i" else 0
+    span = 2 ** (8 * dtype.itemsize)
+    return lambda old, value: (old + sign * value + half) % span - half
+
+
 def atomic_accesses(log, outside):
     """Return the atomic operations; with `log` None they are not recorded."""
 
@@ -216,16 +224,15 @@ def atomic_accesses(log, outside):
         old = memory[where]
         if memory.dtype.char not in "fe":
             old = old.item()
-        made = operation(old, *values)
-        if memory.dtype.kind in "iu":
-            bits = 8 * memory.dtype.itemsize
-            made &= 2**bits - 1
-            if memory.dtype.kind == "i" and made >= 2 ** (bits - 1):
-                made -= 2**bits
-        memory[where] = made
+        memory[where] = operation(old, *values)
         return old
 
     return {
+        **{
+            f"__{name}_{dtype.name}": wrapping(sign, dtype)
+            for name, sign in (("add", 1), ("sub", -1))
+            for dtype in WHOLE_TYPES
+        },
         "__list_atomic": list_atomic,
         "__global_atomic": global_atomic,
         "__add": lambda old, value: old + value,

@@ -226,7 +226,9 @@ class CallFlattener:
             raise self.unsupported(
                 f"cuda.{path} with {len(arguments)} arguments", node
             )
-        return ir.primitive("atomic", self.operands(arguments), node.place, op)
+        made = ir.primitive("atomic", self.operands(arguments), node.place, op)
+        made.column = node.column
+        return made
 
     def allocation(self, path, node):
         """Reduce ``cuda.shared.array(shape, dtype)``."""

@@ -8,6 +8,8 @@ their axes, and nothing needs wrapping to 64 bits by hand.
 # Methods are named after the syntax and the operations that they handle.
 # ruff: noqa: D102
 
+import ast
+
 from attention_lab.gpu.device_names import WARP_OPERATIONS
 from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.loop_code import holds
@@ -19,7 +21,14 @@ from attention_lab.gpu.python_dialect import (
 )
 from attention_lab.gpu.scalar_code import ScalarEmitter
 from attention_lab.gpu.sites import SITE_BITS, Unproven, row_major
-from attention_lab.gpu.values import BOOL, FLOAT16, INT64, Group, Nothing
+from attention_lab.gpu.values import (
+    BOOL,
+    FLOAT16,
+    INT64,
+    Array,
+    Group,
+    Nothing,
+)
 
 BOXES = (
     "__float_value",
@@ -46,7 +55,7 @@ class CompiledEmitter(ScalarEmitter):
         if dtype == BOOL:
             return f"({text} != 0)"
         if known.is_float and dtype.kind in "iu":
-            text = f"__whole({text})"
+            return self.truncated(text, known.dtype, dtype)
         return f"__{dtype.name}({text})"
 
     def literal(self, value, known):
@@ -55,18 +64,49 @@ class CompiledEmitter(ScalarEmitter):
             return f"__{known.dtype.name}({int(value)})"
         return super().literal(value, known)
 
-    def kept_unsigned(self, text, dtype=None):
-        """Numba's uint64 wraps by itself."""
+    def kept(self, text, dtype):
+        """Numba's numbers wrap by themselves, but for sums and products."""
         return text
 
-    def kept_signed(self, text):
-        """Numba's int64 wraps by itself."""
-        return text
+    def overflowing(self, a, symbol, b):
+        """Calculate unsigned: a signed overflow is undefined here too."""
+        return f"__int64(__uint64({a}) {symbol} __uint64({b}))"
 
     def count(self, node):
         """Return the text of a whole number."""
         text = self.code(node)
         return f"__int64({text})" if node.known.dtype == BOOL else text
+
+    def made(self, text, dtype):
+        """Return the text of a number that a helper made, in its type."""
+        return f"__{dtype.name}({text})"
+
+    def of_Name(self, node):
+        if not getattr(node, "may_be_unset", False):
+            return node.id
+        return self.if_set(node, node.id)
+
+    def if_set(self, node, text):
+        return f"__given({text}, {node.id}__set{self.blame(node.id)})"
+
+    def blame(self, variable=""):
+        fault = (self.place, variable)
+        if fault not in self.faults:
+            self.faults.append(fault)
+        return f", {self.faults.index(fault)}"
+
+    # -- statements -----------------------------------------------------
+
+    def do_Assign(self, node):
+        super().do_Assign(node)
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and not isinstance(target.known, Array):
+            self.note_set(target.id, node.place)
+
+    def begin_trip(self, node):
+        if isinstance(node, ast.For):
+            self.note_set(node.target.id, node.place)
+        super().begin_trip(node)
 
     # -- memory ---------------------------------------------------------
 
@@ -94,7 +134,7 @@ class CompiledEmitter(ScalarEmitter):
             return (
                 f"__load{len(codes)}({array.name}, {', '.join(codes)}, {log})"
             )
-        return f"{array.name}[{self.checked(array, codes, site)}]"
+        return f"{array.name}[{self.checked(array, codes)}]"
 
     @staticmethod
     def is_proven(array, codes):
@@ -103,10 +143,10 @@ class CompiledEmitter(ScalarEmitter):
             isinstance(code, Unproven) for code in codes
         )
 
-    def checked(self, array, codes, site):
+    def checked(self, array, codes):
         """Return the text of an index, with a check where one is needed."""
         return ", ".join(
-            f"__at({code}, {array.name}.shape[{k}], {site})"
+            f"__at({code}, {array.name}.shape[{k}]{self.blame()})"
             if isinstance(code, Unproven)
             else code
             for k, code in enumerate(codes)
@@ -138,7 +178,7 @@ class CompiledEmitter(ScalarEmitter):
             )
             return
         self.out.line(
-            f"{array.name}[{self.checked(array, codes, site)}] = {text}",
+            f"{array.name}[{self.checked(array, codes)}] = {text}",
             place,
         )
 
@@ -152,7 +192,7 @@ class CompiledEmitter(ScalarEmitter):
             log = ", ".join((str(site), *LOG))
             return f"__logged_{node.detail}{len(codes)}({call}, {log})"
         sizes = [
-            f"__at({code}, {array.name}.shape[{k}], {site})"
+            f"__at({code}, {array.name}.shape[{k}]{self.blame()})"
             for k, code in enumerate(codes)
         ]
         call = f"{array.name}, ({', '.join(sizes)},), {', '.join(values)}"
@@ -229,6 +269,8 @@ class CompiledEmitter(ScalarEmitter):
         for array in shared:
             if array.shape[0] is None:
                 self.out.line(f"{array.name}__n0 = {array.name}.shape[0]")
+        for name in sorted(self.unset):
+            self.out.line(f"{name}__set = False")
         self.out.depth -= 1
         # A warp operation excuses the lanes that returned before it.
         self.tells_returns = holds(body, WARP_OPERATIONS)
@@ -251,15 +293,17 @@ class CompiledEmitter(ScalarEmitter):
         x, y, _ = self.block_sizes
         given = ", ".join(names)
         out = self.out
-        out.line(f"def loop({given}, __blocks, __turn, __ends):")
+        out.line(f"def loop({given}, __blocks, __turn, __ends, __now):")
         out.depth += 1
         out.line("__row = 0")
         out.line("for __block in __blocks:")
         out.depth += 1
         for array in shared:
             out.line(f"{array.name}[:] = {self.junk(array.dtype)}")
+        out.line("__now[0] = __block")
         out.line("for __t in __turn:")
         out.depth += 1
+        out.line("__now[1] = __t")
         out.line(
             f"thread({given}, __t % {x}, __t // {x} % {y}, "
             f"__t // {x * y}, __block % __gx, __block // __gx % __gy, "

@@ -19,6 +19,7 @@ from attention_lab.gpu.compiled_helpers import (
 )
 from attention_lab.gpu.endless import Endless
 from attention_lab.gpu.engine import (
+    FAULTS,
     Run,
     coordinates,
     explained,
@@ -30,7 +31,6 @@ from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.schedule import BlockRun
 
 FIRST_LOG = 1 << 22
-_FAULTS = (Endless, IndexError, ZeroDivisionError)
 
 
 class CompiledBoxes:
@@ -167,13 +167,9 @@ def _run_once(lowered, arguments, grid, block, shared_bytes, order, seed, log):
             )
             try:
                 run.run()
-            except _FAULTS as error:
-                raise explained(
-                    lowered,
-                    error,
-                    _place(lowered, error),
-                    done.names.both(run.current, number),
-                    done.names,
+            except FAULTS as error:
+                raise _fault(
+                    lowered, error, done.names.both(run.current, number)
                 ) from None
             done.trouble = run.trouble
             done.strays.extend((number, *stray) for stray in run.strays)
@@ -186,12 +182,12 @@ def _run_loop(lowered, loop, first, blocks, turn, log, done):
     """Run threads that never wait, in one compiled loop."""
     rows = len(blocks) * len(turn) if log is not None else 1
     ends = np.zeros(rows, np.int64)
+    now = np.zeros(2, np.int64)
     try:
-        loop(*first, np.array(blocks), np.array(turn), ends)
-    except _FAULTS as error:
-        raise explained(
-            lowered, error, _place(lowered, error), "a thread", done.names
-        ) from None
+        loop(*first, np.array(blocks), np.array(turn), ends, now)
+    except FAULTS as error:
+        block, thread = now.tolist()
+        raise _fault(lowered, error, done.names.both(thread, block)) from None
     if log is None:
         return
     segments = done.segments
@@ -202,10 +198,10 @@ def _run_loop(lowered, loop, first, blocks, turn, log, done):
     segments.end = ends
 
 
-def _place(lowered, error):
-    """Return the place in the source that an error names, if it does."""
-    if isinstance(error, IndexError) and error.args:
-        site = error.args[0]
-        if isinstance(site, int) and 0 <= site < len(lowered.sites):
-            return lowered.sites[site].place
-    return None
+def _fault(lowered, error, who):
+    """Return the error to show for one raised inside machine code."""
+    number = error.args[0] if error.args else None
+    place, variable = None, ""
+    if isinstance(number, int) and 0 <= number < len(lowered.faults):
+        place, variable = lowered.faults[number]
+    return explained(lowered, error, place, variable, who)

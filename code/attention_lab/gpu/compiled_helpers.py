@@ -7,7 +7,11 @@ import numpy as np
 
 from attention_lab.gpu import arithmetic
 from attention_lab.gpu.access import MOST_AXES, NOWHERE
-from attention_lab.gpu.compiled_arithmetic import mathematics, plain_functions
+from attention_lab.gpu.compiled_arithmetic import (
+    conversions,
+    mathematics,
+    plain_functions,
+)
 from attention_lab.gpu.sites import SITE_BITS
 
 # The log is one array: how many events; how many accesses out of bounds; how
@@ -166,7 +170,9 @@ def compiled_helpers():
     }
     helpers["__np"] = np
     helpers["__one"] = np.float32(1)
-    for name, function in plain_functions().items():
+    helpers["__bool"] = np.bool_
+    helpers.update(conversions(compile_))
+    for name, function in plain_functions(compile_, helpers).items():
         helpers[name] = compile_(function)
     for name in arithmetic.UNARY + arithmetic.BINARY:
         if hasattr(math, name):

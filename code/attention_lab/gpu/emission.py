@@ -49,7 +49,11 @@ class Emitter(LoopEmitter):
         self.recorded = recorded
         self.out = Writer()
         self.sites = []
+        self.site_numbers = {}
         self.stops = [None]  # numbered from 1: 0 means "finished"
+        self.faults = []
+        self.unset = frozenset()
+        self.place = None
         self.counter = 0
 
     @property
@@ -61,19 +65,9 @@ class Emitter(LoopEmitter):
 
     def site(self, node, array, kind):
         """Return the number of a place that touches memory."""
-        base = node.value if isinstance(node, ast.Subscript) else node.args[0]
-        axes = tuple(type(axis).__name__.lower() for axis in base.known.axes)
-        made = Site(
-            node.place,
-            array.name,
-            array.label,
-            array.space,
-            kind,
-            getattr(base, "said", ""),
-            axes if set(axes) != {"whole"} else (),
-        )
-        if made in self.sites:
-            return self.sites.index(made)
+        key = id(node), kind
+        if key in self.site_numbers:
+            return self.site_numbers[key]
         if len(self.sites) == 1 << SITE_BITS:
             raise UnsupportedConstruct(
                 f"a kernel with more than {1 << SITE_BITS} places that touch "
@@ -81,8 +75,23 @@ class Emitter(LoopEmitter):
                 node.place,
                 "Call its functions in loops, not by hand.",
             )
-        self.sites.append(made)
-        return len(self.sites) - 1
+        base = node.value if isinstance(node, ast.Subscript) else node.args[0]
+        axes = tuple(type(axis).__name__.lower() for axis in base.known.axes)
+        number = self.site_numbers[key] = len(self.sites)
+        self.sites.append(
+            Site(
+                node.place,
+                array.name,
+                array.label,
+                array.space,
+                kind,
+                getattr(base, "said", ""),
+                axes if set(axes) != {"whole"} else (),
+                node.column,
+                self.ticks_around,
+            )
+        )
+        return number
 
     def stop(self, node, dtype=None):
         """Return the text of what a thread yields at a place that waits."""
@@ -132,11 +141,11 @@ class Emitter(LoopEmitter):
             codes = []
             for k, axis in enumerate(known.axes):
                 stem = f"{node.id}__{k}"
-                codes.append(
-                    {Whole: None, At: stem, Span: (stem, stem + "n")}[
-                        type(axis)
-                    ]
-                )
+                names = {Whole: (), At: (stem,), Span: (stem, stem + "n")}
+                parts = names[type(axis)]
+                if getattr(node, "may_be_unset", False):
+                    parts = tuple(self.if_set(node, part) for part in parts)
+                codes.append(parts if len(parts) > 1 else (*parts, None)[0])
             return known, codes
         if isinstance(node, ast.Subscript):
             return self.sliced(node)
@@ -185,6 +194,8 @@ class Emitter(LoopEmitter):
             )
             codes[axis] = self.index_on(axes[axis], codes[axis], text, inside)
             axes[axis] = At(index)
+        if getattr(node.value, "may_be_unset", False):
+            self.guard_whole(node.value, codes)
         known = node.known
         if not isinstance(known, Array):
             known = Array(
@@ -196,6 +207,21 @@ class Emitter(LoopEmitter):
                 tuple(axes),
             )
         return known, codes
+
+    def guard_whole(self, node, codes):
+        """Let the first index fail if the name stands for no array yet."""
+        if all(isinstance(axis, Whole) for axis in node.known.axes):
+            first = next(k for k, code in enumerate(codes) if code is not None)
+            code = codes[first]
+            if isinstance(code, tuple):
+                codes[first] = (self.if_set(node, code[0]), code[1])
+            else:
+                codes[first] = type(code)(self.if_set(node, code))
+
+    def note_set(self, name, place):
+        """Write down that a variable now has a value, if that may matter."""
+        if name in self.unset:
+            self.out.line(f"{name}__set = True", place)
 
     def item(self, node):
         """Return the text of one item of a tuple."""
@@ -254,6 +280,7 @@ class Emitter(LoopEmitter):
         self.out.depth += 1
         before = len(self.out.lines)
         for statement in statements:
+            self.place = statement.place
             getattr(self, f"do_{type(statement).__name__}")(statement)
         if len(self.out.lines) == before:
             self.out.line("pass")
@@ -282,6 +309,7 @@ class Emitter(LoopEmitter):
                 self.out.line(f"{target.id} = {result}", node.place)
                 return
             if value.op.endswith(".array"):
+                self.note_set(target.id, node.place)
                 self.allocate(value, node.place)
                 return
         if isinstance(target.known, Array):
@@ -296,6 +324,7 @@ class Emitter(LoopEmitter):
 
     def name_view(self, target, value, place):
         """Keep what a view depends on in variables of its own."""
+        self.note_set(target.id, place)
         _, codes = self.view(value)
         for k, code in enumerate(codes):
             stem = f"{target.id}__{k}"
@@ -324,8 +353,17 @@ class Emitter(LoopEmitter):
 
     def span(self, text, start, length):
         """Return the text of an index into a part of an axis, checked."""
-        check = "__span" if self.recorded else "__span_at"
-        return f"{check}({text}, {start}, {length})"
+        if self.recorded:
+            return f"__span({text}, {start}, {length})"
+        return f"__span_at({text}, {start}, {length}{self.blame()})"
+
+    def blame(self, variable=""):
+        """Return the argument that lets machine code say where it failed."""
+        return ""
+
+    def if_set(self, node, text):
+        """Return the text of a value that needs the variable `node`."""
+        return f"({node.id}__set, {text})[1]"
 
     def store(self, target, value, place):
         """Write an assignment to an array element."""

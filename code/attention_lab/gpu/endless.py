@@ -37,7 +37,7 @@ LOOPS = (ast.While, ast.For)
 
 
 class Endless(Exception):  # noqa: N818 - a signal, not an error
-    """Raised by a kernel: (number of the loop, thread, block)."""
+    """Raised by a kernel, with the number of the loop."""
 
 
 @dataclass(frozen=True)

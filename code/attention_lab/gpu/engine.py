@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 import sys
 import time
 import traceback
@@ -203,7 +204,7 @@ def _run_freely(lowered, start, turn, number, recorded, done):
                 segments.clock.append(0)
                 segments.end.append(len(done.log))
     except FAULTS as error:
-        raise fault(lowered, error, thread, number, done.names) from None
+        raise fault(lowered, error, done.names.both(thread, number)) from None
 
 
 def _run_waiting(lowered, start, turn, boxes, number, recorded, done):
@@ -220,21 +221,27 @@ def _run_waiting(lowered, start, turn, boxes, number, recorded, done):
     try:
         run.run()
     except FAULTS as error:
-        raise fault(lowered, error, run.current, number, done.names) from None
+        who = done.names.both(run.current, number)
+        raise fault(lowered, error, who) from None
     done.trouble = run.trouble
     done.strays.extend((number, *stray) for stray in run.strays)
 
 
-def fault(lowered, error, thread, block, names):
+def fault(lowered, error, who):
     """Return the error to show for one raised inside a lowered kernel."""
     place = None
     for frame in traceback.extract_tb(sys.exc_info()[2]):
         if frame.filename == lowered.filename:
             place = lowered.origins[frame.lineno - 1] or place
-    return explained(lowered, error, place, names.both(thread, block), names)
+    variable = ""
+    if isinstance(error, UnboundLocalError):
+        # Python says "cannot access local variable 'x' where ..."; what a
+        # view depends on has names that end in __0, __0n or __set.
+        variable = re.sub(r"__(\d+n?|set)$", "", str(error).split("'")[1])
+    return explained(lowered, error, place, variable, who)
 
 
-def explained(lowered, error, place, who, names):
+def explained(lowered, error, place, variable, who):
     """Return an error of a running kernel as a sentence for its author.
 
     Parameters
@@ -242,15 +249,12 @@ def explained(lowered, error, place, who, names):
     lowered : the kernel
     error : what was raised
     place : the line, or None if it is not known
+    variable : the variable that has no value, if that is the error
     who : the thread, in words
-    names : of the threads of this launch
     """
     if isinstance(error, Endless):
-        loop, thread, block = error.args
-        return KernelFault(
-            sentence(lowered.loops[loop], names.both(thread, block)),
-            "endless-loop",
-        )
+        loop = lowered.loops[error.args[0]]
+        return KernelFault(sentence(loop, who), "endless-loop")
     where = f"{place}: {who}" if place else who
     if isinstance(error, IndexError):
         return KernelFault(
@@ -267,8 +271,9 @@ def explained(lowered, error, place, who, names):
         )
     if isinstance(error, UnboundLocalError):
         return KernelFault(
-            f"{where} uses a variable that has no value on the path it took; "
-            "on a GPU it would hold anything. Set it before the condition.",
+            f"{where} uses `{lowered.labels.get(variable, variable)}`, which "
+            "has no value on the path it took; on a GPU it would hold "
+            "anything. Set it before the condition.",
             "unset-variable",
         )
     return KernelFault(f"{where} cannot compute this: {error}.", "fault")

@@ -4,6 +4,7 @@ import importlib.util
 
 import numpy as np
 
+from attention_lab.gpu.arguments import check_stores
 from attention_lab.gpu.compiled_dialect import CompiledEmitter
 from attention_lab.gpu.compiled_engine import run_compiled
 from attention_lab.gpu.engine import run_python
@@ -48,6 +49,7 @@ def run(
             )
         return *_compiled(kernel, *launch), "compiled"
     lowered = lower(kernel, arguments, block, recorded)
+    check_stores(lowered, arguments)
     many = grid[0] * grid[1] * grid[2] > 1
     can_switch = engine == "auto" and many and has_numba()
     copies = [
@@ -73,6 +75,7 @@ def _compiled(
 ):
     """Run a kernel as machine code."""
     lowered = lower(kernel, arguments, block, recorded, CompiledEmitter)
+    check_stores(lowered, arguments)
     done = run_compiled(
         lowered, arguments, grid, block, shared_bytes, order, seed, recorded
     )

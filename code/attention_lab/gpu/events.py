@@ -1,5 +1,6 @@
 """Every memory access of a run, as columns of numbers."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -8,7 +9,8 @@ import numpy as np
 from attention_lab.gpu.access import wrapped
 from attention_lab.gpu.limits import WARP_SIZE
 from attention_lab.gpu.naming import Names, indices
-from attention_lab.gpu.sites import FENCES, LAST_MARK, SITE_BITS, TICK
+from attention_lab.gpu.sites import FENCES, LAST_MARK, SITE_BITS
+from attention_lab.gpu.trips import trips
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,14 @@ class Memory:
     def addresses(self, elements):
         """Return the address of elements, in bytes.
 
-        Counted from the first element, or from the first of all arrays that
-        share this memory.
+        Counted from the element with the least address, or from the least
+        address of all arrays that share this memory.
         """
-        offsets = np.full(len(elements), self.start, np.int64)
+        least = sum(
+            min(0, stride) * (size - 1)
+            for stride, size in zip(self.strides, self.shape, strict=True)
+        )
+        offsets = np.full(len(elements), self.start - least, np.int64)
         for index, stride in zip(
             np.unravel_index(elements, self.shape), self.strides, strict=True
         ):
@@ -83,7 +89,7 @@ class Events:
     thread, block : who
     epoch : how many barriers the block had passed
     clock : number of the warp's vector clock
-    trip : trips of loops in which threads part, since the last stop
+    trip : equal on the same trips of the loops in which threads part
     sites : the places, by number
     memory : the pieces of memory, by their lowered name
     clocks : the vector clocks, one row of 32 per number
@@ -193,11 +199,16 @@ class Events:
         rows, pieces = map(np.concatenate, made)
         order = np.argsort(rows, kind="stable")
         part = self.select(rows[order])
-        pieces = pieces[order]
-        # Addresses before the first are possible with negative strides.
-        lowest = min(int(pieces[inside[rows[order]]].min(initial=0)), 0)
-        pieces = np.where(inside[rows[order]], pieces - lowest, -1)
-        return replace(part, element=pieces, own=part.element)
+        return replace(part, element=pieces[order], own=part.element)
+
+    @cached_property
+    def line_of_site(self):
+        """For each site, the first site of the same line, kind and array."""
+        first = {}
+        return np.array(
+            [first.setdefault(s.line, k) for k, s in enumerate(self.sites)],
+            np.int32,
+        )
 
     def of_sites(self, test):
         """Return for each event whether its site passes a test."""
@@ -279,6 +290,15 @@ def memory_of(lowered, arguments, shared_lengths, regions):
     return made
 
 
+def _site_loops(log, kept, lowered, run):
+    """Return the innermost loop with ticks of each entry's site, or -1."""
+    site = log & ((1 << SITE_BITS) - 1)
+    site[~kept] = -1
+    for row in np.flatnonzero((log < 0) & kept):
+        site[row] = run.outside[-1 - log[row]][0]
+    return np.array([*(s.loop for s in lowered.sites), -1], np.int64)[site]
+
+
 def decode(lowered, run, memory, same=()):
     """Make columns of the log of a run.
 
@@ -291,15 +311,17 @@ def decode(lowered, run, memory, same=()):
     """
     log = np.asarray(run.log, np.int64)
     ends = np.asarray(run.segments.end, np.int64)
+    segments = run.segments
     kept = log > LAST_MARK
-    trip = np.zeros(len(log), np.int32)
+    trip = np.zeros(len(log), np.int64)
     fences = []
     if not kept.all():
-        fences = fences_of(log, kept, run.segments)
-        starts = np.concatenate([[0], ends[:-1]])
-        passed = np.concatenate([[0], np.cumsum(log == TICK)])
-        before = np.repeat(passed[starts], np.diff(ends, prepend=0))
-        trip = (passed[1:] - before)[kept]
+        fences = fences_of(log, kept, segments)
+        where = _site_loops(log, kept, lowered, run)
+        owner = np.asarray(segments.block, np.int64)
+        owner = owner * math.prod(run.names.block) + segments.thread
+        owner = np.repeat(owner, np.diff(ends, prepend=0))
+        trip = trips(log, owner, where, lowered.ticking)[kept]
         gone = np.concatenate([[0], np.cumsum(~kept)])
         log, ends = log[kept], ends - gone[ends]
     lengths = np.diff(ends, prepend=0)
@@ -322,7 +344,6 @@ def decode(lowered, run, memory, same=()):
         outside.append((int(row), number, tuple(map(int, written)), spans))
     total = len(log)
     has_atomics = any(s.kind not in ("read", "write") for s in lowered.sites)
-    segments = run.segments
     return Events(
         site,
         element,

@@ -25,7 +25,8 @@ class Flattener(ExpressionFlattener):
         self.source = KernelSource(function)
         definition = self.source.definition
         self.parameters = plain_parameters(definition)
-        self.frame = Frame(self.source, definition, rename={})
+        self.labels = {}  # what the reader calls the names of inlined code
+        self.frame = Frame(self.source, definition)
         self.body = self.block(definition.body)
 
     # -- statements -----------------------------------------------------
@@ -99,17 +100,14 @@ class Flattener(ExpressionFlattener):
         if not isinstance(target, ast.Subscript):
             raise self.unsupported("this target of an assignment", node)
         base, index = self.subscript_parts(target, keep=True)
-        load = ir.placed(
-            ast.Subscript(value=base, slice=index, ctx=ast.Load()),
-            target.place,
-        )
+        load = ir.element(base, index, target, ast.Load())
         before = len(self.prelude)
         right = self.expression(node.value)
         if len(self.prelude) > before:
             load = self.saved_at(before, load)
         self.prelude.append(
             assignment(
-                ast.Subscript(value=base, slice=index, ctx=ast.Store()),
+                ir.element(base, index, target, ast.Store()),
                 self.binary(load, node.op, right, node),
                 node.place,
             )
@@ -140,7 +138,7 @@ class Flattener(ExpressionFlattener):
                 value = self.saved_at(before, value)
             self.prelude.append(
                 assignment(
-                    ast.Subscript(value=base, slice=index, ctx=ast.Store()),
+                    ir.element(base, index, target, ast.Store()),
                     value,
                     place,
                 )
@@ -288,6 +286,10 @@ class Flattener(ExpressionFlattener):
                 place,
                 "Write the recursion as a loop.",
             )
+        frame.labels = self.labels
+        if frame.result is not None:
+            called = f"{frame.definition.name}(...)"
+            self.labels[frame.result] = called
         for parameter, value in arguments:
             self.prelude.append(
                 ir.assign(frame.variable(parameter), value, place)

@@ -289,10 +289,7 @@ class ExpressionFlattener(CallFlattener):
                 node,
                 "Pass the array to the kernel.",
             )
-        return ir.placed(
-            ast.Subscript(value=base, slice=index, ctx=ast.Load()),
-            node.place,
-        )
+        return ir.element(base, index, node, ast.Load())
 
     def subscript_parts(self, node, keep=False):
         """Flatten the base and the index of ``base[index]``.
@@ -312,10 +309,14 @@ class ExpressionFlattener(CallFlattener):
                     raise self.unsupported("a slice with a step", node)
         values = self.operands([node.value, *flat])
         base, values = values[0], values[1:]
+        # The edge of a slice is needed twice, and must be read once.
+        whole = sum(not isinstance(part, ast.Slice) for part in parts)
+        values[whole:] = [
+            v if is_settled(v) else self.saved(v) for v in values[whole:]
+        ]
         if keep:
             values = [v if is_settled(v) else self.saved(v) for v in values]
-        plain = iter(values[: sum(not isinstance(p, ast.Slice) for p in parts)])
-        edges = iter(values[sum(not isinstance(p, ast.Slice) for p in parts) :])
+        plain, edges = iter(values[:whole]), iter(values[whole:])
         made = []
         for part in parts:
             if isinstance(part, ast.Slice):

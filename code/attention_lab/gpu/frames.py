@@ -14,18 +14,18 @@ class Frame:
     ----------
     source : the `KernelSource` of the outermost function around it
     definition : its ``def`` statement
-    rename : what its own names become, or None to leave them as they are
     outer : the frame it was defined in, for a function inside a kernel
-    suffix : distinguishes two calls of one function; None for a kernel
+    number : distinguishes two calls of one function; 0 for a kernel
     """
 
-    def __init__(self, source, definition, rename=None, outer=None, number=0):
+    def __init__(self, source, definition, outer=None, number=0):
         self.source = source
         self.definition = definition
         self.outer = outer
         self.number = number
         self.own = own_names(definition)
         self.functions = {}
+        self.labels = {}
         self.loops = 0
         self.returns_at_end = False
         self.leaves_loop = False
@@ -39,7 +39,9 @@ class Frame:
         """Return what a variable of this function is called in the kernel."""
         if not self.number:
             return name
-        return f"{self.definition.name}_{self.number}_{name}"
+        inside = f"{self.definition.name}_{self.number}_{name}"
+        self.labels[inside] = name
+        return inside
 
     def resolve(self, name, place):
         """Return the node that a name stands for here."""

@@ -42,6 +42,7 @@ def out_of_bounds(events):
     """Return one hazard per line that leaves its array."""
     found = {}
     for row, number, written, spans in events.outside:
+        number = int(events.line_of_site[number])
         if (number, "n") in found:
             found[number, "n"] += 1
             continue
@@ -165,8 +166,9 @@ def _never_initialised(events, memory):
 def _report_uninitialised(events, memory, rows):
     """Return one hazard for each line among the rows."""
     made = []
-    for number in np.unique(events.site[rows]):
-        mine = rows[events.site[rows] == number]
+    lines = events.line_of_site[events.site[rows]]
+    for number in np.unique(lines):
+        mine = rows[lines == number]
         row = mine[0]
         site = events.sites[number]
         indices = memory.indices(int(events.element[row]))

@@ -43,7 +43,6 @@ class Inference(ExpressionRules):
         self.variables = dict(arguments)
         self.divergent = 0
         self.left_early = False
-        self.partings = 0
         self.left = 0
         self.loops = []
         self.run(body)
@@ -166,8 +165,9 @@ class Inference(ExpressionRules):
         self.block_of(node.body)
         self.divergent -= varies
         self.loops.pop()
-        # All threads make the same trips, but not all do the same on each.
-        node.parts_inside = not varies and self.partings > partings
+        # Not all threads do the same on each trip.
+        node.parts_inside = self.partings > partings
+        self.partings += varies
         self.block_of(getattr(node, "orelse", []))
 
     def do_Once(self, node):

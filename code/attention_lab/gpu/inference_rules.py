@@ -5,6 +5,7 @@
 
 import ast
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,7 @@ from attention_lab.gpu.values import (
     FLOAT64,
     INT64,
     LONGEST,
+    UINT16,
     UINT64,
     Array,
     At,
@@ -27,6 +29,7 @@ from attention_lab.gpu.values import (
     Span,
     describe,
     exactly,
+    integer_range,
     join,
     number,
 )
@@ -60,6 +63,7 @@ class ExpressionRules(PrimitiveRules):
         self.has_single = False
         self.allocations = {}
         self.allocation_places = {}
+        self.partings = 0  # how often threads may go different ways so far
 
     def note(self, kind, place, sentence):
         """Keep one note per kind and line."""
@@ -88,11 +92,8 @@ class ExpressionRules(PrimitiveRules):
         """Return what is known about an expression that must be whole."""
         value = self.scalar(node)
         if value.is_float:
-            raise self.refuse(
-                "a floating-point number where a whole number goes",
-                node,
-                "Use // instead of /, or int(...).",
-            )
+            what = "a floating-point number where a whole number goes"
+            raise self.refuse(what, node, "Use // instead of /, or int(...).")
         return value
 
     @staticmethod
@@ -159,11 +160,9 @@ class ExpressionRules(PrimitiveRules):
                 )
             why = left.why or right.why
             if dtype == FLOAT64 and not why:
+                given = left.dtype, right.dtype
                 for one in (left, right):
-                    if not one.is_float and FLOAT64 not in (
-                        left.dtype,
-                        right.dtype,
-                    ):
+                    if not one.is_float and FLOAT64 not in given:
                         why = f"the {one.dtype} operand"
             result = Number(dtype, varies=varies, why=why)
             self.check_promotion(node, left, right, result)
@@ -174,12 +173,23 @@ class ExpressionRules(PrimitiveRules):
                 node,
                 "Use a float, or a power that is never negative.",
             )
-        low, high = bounds.combine(
-            node.op, (left.low, left.high), (right.low, right.high)
-        )
+        self.check_shift(node, right)
+        a, b = (left.low, left.high), (right.low, right.high)
+        low, high = bounds.combine(node.op, a, b)
         if dtype == BOOL:
             return Number(BOOL, 0, 1, varies)
         return self.made(dtype, low, high, varies)
+
+    def check_shift(self, node, count):
+        """Note a shift that moves every bit out, or goes backwards."""
+        shifts = isinstance(node.op, (ast.LShift, ast.RShift))
+        if self.annotating and shifts and (count.low > 63 or count.high < 0):
+            self.note(
+                "undefined-shift",
+                node.place,
+                f"{node.place}: a shift of 64 bits goes from 0 to 63. A GPU "
+                "may give anything beyond; here all bits move out. Shift less.",
+            )
 
     def check_promotion(self, node, left, right, result):
         """Note where float32 meets a float64 that nobody asked for."""
@@ -216,7 +226,9 @@ class ExpressionRules(PrimitiveRules):
                 raise self.refuse("`~` of a bool", node, "Use `not`.")
             low, high = -operand.high - 1, -operand.low - 1
         else:
-            low, high = -operand.high, -operand.low
+            own = INT64 if operand.dtype == BOOL else operand.dtype
+            reach = operand.low, operand.high
+            low, high = bounds.negate(reach, integer_range(own))
         dtype = UINT64 if operand.dtype.kind == "u" else INT64
         return self.made(dtype, low, high, operand.varies)
 
@@ -235,10 +247,12 @@ class ExpressionRules(PrimitiveRules):
         result = None
         for part in node.values:
             result = join(result, self.scalar(part))
+        self.partings += result.varies
         return result
 
     def see_IfExp(self, node):
         test = self.scalar(node.test)
+        self.partings += test.varies
         result = self.joined([node.body, node.orelse], node)
         if test.varies and isinstance(result, Number):
             result = Number(
@@ -294,14 +308,7 @@ class ExpressionRules(PrimitiveRules):
                     view.start.varies or index.varies,
                 )
             axes[axis] = At(index)
-        array = Array(
-            base.name,
-            base.label,
-            base.space,
-            base.dtype,
-            base.shape,
-            tuple(axes),
-        )
+        array = replace(base, axes=tuple(axes))
         if array.free:
             return array
         varies = base.space == "local" or any(
@@ -377,6 +384,8 @@ def binary_dtype(op, left, right):
     if "f" in (a.kind, b.kind):
         if isinstance(op, ast.Pow) and {a.kind, b.kind} != {"f"}:
             return a if a.kind == "f" else FLOAT64
+        if {a, b} == {UINT16, FLOAT32}:
+            return FLOAT64  # a quirk of Numba's rules for safe conversions
         return np.promote_types(a, b)
     if isinstance(op, ast.Div):
         return FLOAT64

@@ -73,3 +73,11 @@ def placed(node, place):
     """Give a new node its place, and return it."""
     node.place = place
     return node
+
+
+def element(base, index, source, context):
+    """Make ``base[index]``, which stands where `source` stood."""
+    node = ast.Subscript(value=base, slice=index, ctx=context)
+    node.place = source.place
+    node.column = source.column
+    return node

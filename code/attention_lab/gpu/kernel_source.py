@@ -99,7 +99,10 @@ class KernelSource:
 
 
 def mark_places(tree, file, function, first_line, text):
-    """Give every node of `tree` the attribute ``place``."""
+    """Give every node of `tree` the attributes ``place`` and ``column``.
+
+    The column counts from 1 in the place's text, which has no indentation.
+    """
     lines = text.splitlines()
     short = Path(file).name if file.endswith(".py") else file
     made = {}
@@ -111,6 +114,8 @@ def mark_places(tree, file, function, first_line, text):
                 short, function, line + first_line - 1, lines[line - 1].strip()
             )
         node.place = made[line]
+        indentation = len(lines[line - 1]) - len(lines[line - 1].lstrip())
+        node.column = getattr(node, "col_offset", 0) - indentation + 1
 
 
 def closure_values(function):

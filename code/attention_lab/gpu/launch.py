@@ -2,10 +2,11 @@
 
 import functools
 
-from attention_lab.gpu.arguments import host_view
+from attention_lab.gpu.arguments import host_views
 from attention_lab.gpu.engines import run
 from attention_lab.gpu.errors import KernelError, KernelFault
 from attention_lab.gpu.explain import explain_trouble
+from attention_lab.gpu.kernel_source import python_function
 from attention_lab.gpu.limits import check_launch, three_sizes
 
 
@@ -110,7 +111,7 @@ def launch(
         array.
     """
     check_launch(grid, block)
-    pairs = [host_view(a, k + 1) for k, a in enumerate(args)]
+    pairs = host_views(python_function(kernel), args)
     views = [view for view, _ in pairs]
     lowered, done, _ = run(
         kernel, views, grid, block, shared_bytes, order, seed, False, engine

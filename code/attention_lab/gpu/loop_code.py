@@ -24,6 +24,8 @@ class LoopEmitter:
     engine : the engine that will run the text
     trips : (variable, place) of the loops with barriers around this place
     loops : every `while` loop, judged
+    ticking : for each loop that writes ticks, the one around it, or -1
+    ticks_around : the innermost loop with ticks around this place, or -1
     tells_returns : whether a thread says at which ``return`` it left
     """
 
@@ -32,13 +34,15 @@ class LoopEmitter:
     def __init__(self):
         self.trips = []
         self.loops = []
+        self.ticking = []
+        self.ticks_around = -1
         self.tells_returns = False
 
     def loop(self, node, head):
         """Write a loop; count its trips if that may matter.
 
         It does if the loop may not end, or has a barrier that some threads
-        may miss. The body begins with a mark for the log if it needs one.
+        may miss.
         """
         has_barrier = any(
             is_divergent_barrier(inner)
@@ -55,14 +59,22 @@ class LoopEmitter:
             self.out.line(f"{trip} += 1", node.place)
         if isinstance(node, ast.While):
             self.limit(node, trip)
-        if self.recorded and getattr(node, "parts_inside", False):
-            self.mark(TICK, node.place)
+        outer = self.ticks_around
+        self.begin_trip(node)
         self.out.depth -= 1
         if has_barrier:
             self.trips.append((trip, node.place))
         self.block(node.body)
         if has_barrier:
             self.trips.pop()
+        self.ticks_around = outer
+
+    def begin_trip(self, node):
+        """Write what begins the body: a tick for the log if it needs one."""
+        if self.recorded and getattr(node, "parts_inside", False):
+            self.ticking.append(self.ticks_around)
+            self.ticks_around = len(self.ticking) - 1
+            self.mark(TICK + self.ticks_around, node.place)
 
     def limit(self, node, trip):
         """Write the check that gives up a loop that does not end."""
@@ -70,11 +82,7 @@ class LoopEmitter:
         self.loops.append(judged(node, *limits))
         self.out.line(f"if {trip} == {self.loops[-1].most_trips}:", node.place)
         self.out.depth += 1
-        self.out.line(
-            f"raise __Endless({len(self.loops) - 1}, __thread, "
-            "__bx + __gx * (__by + __gy * __bz))",
-            node.place,
-        )
+        self.out.line(f"raise __Endless({len(self.loops) - 1})", node.place)
         self.out.depth -= 1
 
     def do_While(self, node):

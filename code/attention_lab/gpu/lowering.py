@@ -45,8 +45,11 @@ class Lowered:
     shared : the shared arrays
     local : the local arrays
     sites : every place that touches memory
+    ticking : for each loop that writes ticks, the one around it, or -1
     stops : every place that waits; number 0 means "finished"
     loops : every `while` loop, with its limit
+    faults : (place, variable) by the number that machine code reports
+    labels : what the reader calls a variable, by its name in the text
     notes : what was noticed while typing, by (kind, place)
     constants : values that the text refers to by name
     code : the compiled text
@@ -64,8 +67,11 @@ class Lowered:
     shared: tuple
     local: tuple
     sites: tuple[Site, ...]
+    ticking: tuple[int, ...]
     stops: tuple[Stop, ...]
     loops: tuple[Loop, ...]
+    faults: tuple
+    labels: dict
     notes: dict
     constants: dict
     code: object
@@ -99,7 +105,8 @@ def known_arguments(parameters, arguments):
             if argument.ndim == 0:
                 raise KernelError(
                     f"the argument `{name}` is an array without axes: pass "
-                    "a number, or an array of one element"
+                    "a number, array.item(), or an array of one element, "
+                    "array.reshape(1)"
                 )
             known[name] = Array(
                 name,
@@ -148,11 +155,14 @@ def _lower(function, arguments, block, recorded, emitter_class):
             f"`{flat.source.name}` takes {len(parameters)} arguments "
             f"({', '.join(parameters)}), and {len(arguments)} were given"
         )
-    split_variables(flat.body, parameters)
+    old_names, unset = split_variables(flat.body, parameters)
     known = known_arguments(parameters, arguments)
     inference = Inference(flat.body, known, block)
     emitter = emitter_class(recorded, block)
+    emitter.unset = unset
     own = inference.allocations.values()
+    labels = {new: flat.labels.get(old, old) for new, old in old_names.items()}
+    labels.update((array.name, array.label) for array in own)
     shared = tuple(a for a in own if a.space == "shared")
     refuse_two_dynamic(shared, inference)
     text = emitter.program(flat.body, parameters, known, shared)
@@ -176,8 +186,11 @@ def _lower(function, arguments, block, recorded, emitter_class):
         shared=shared,
         local=tuple(a for a in own if a.space == "local"),
         sites=tuple(emitter.sites),
+        ticking=tuple(emitter.ticking),
         stops=tuple(emitter.stops),
         loops=tuple(emitter.loops),
+        faults=tuple(emitter.faults),
+        labels=labels,
         notes=notes,
         constants=emitter.constants,
         code=compile(text, filename, "exec"),

@@ -62,8 +62,9 @@ def access_notes(events, requests):
     notes = []
     for name, made in requests.items():
         memory = events.memory[name]
-        for number in np.unique(made.site):
-            mine = made.site == number
+        lines = events.line_of_site[made.site]
+        for number in np.unique(lines):
+            mine = lines == number
             lanes = made.lanes[mine].mean()
             if lanes < FEWEST_LANES:
                 continue

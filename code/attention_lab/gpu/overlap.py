@@ -78,8 +78,8 @@ def _overlaps_itself(array):
 
 def _regions(members):
     """Return (start, unit) of each array of a group."""
-    first = min(_address(member) for member in members)
-    starts = [_address(member) - first for member in members]
+    begins = [np.lib.array_utils.byte_bounds(member)[0] for member in members]
+    starts = [begin - min(begins) for begin in begins]
     unit = math.gcd(
         *starts,
         *(member.itemsize for member in members),

@@ -14,7 +14,10 @@ from attention_lab.gpu.limits import MAX_GRID, WARP_SIZE
 from attention_lab.gpu.values import (
     BOOL,
     FLOAT64,
+    INT8,
+    INT32,
     INT64,
+    UINT32,
     UINT64,
     Array,
     Group,
@@ -22,6 +25,7 @@ from attention_lab.gpu.values import (
     Number,
     Whole,
     exactly,
+    integer_range,
     number,
 )
 
@@ -53,7 +57,7 @@ class PrimitiveRules:
         if op == "syncthreads":
             return Nothing()
         most = int(np.prod(self.block)) if op == "syncthreads_count" else 1
-        return Number(np.dtype("i4"), 0, most, False)
+        return Number(INT32, 0, most, False)
 
     # -- where am I -----------------------------------------------------
 
@@ -62,12 +66,12 @@ class PrimitiveRules:
         base, axis = op.split(".")
         k = AXES.index(axis)
         if base == "blockDim":
-            return exactly(self.block[k])
+            return Number(INT32, self.block[k], self.block[k])
         if base == "gridDim":
-            return Number(INT64, 1, MAX_GRID[k])
+            return Number(INT32, 1, MAX_GRID[k])
         if base == "blockIdx":
-            return Number(INT64, 0, MAX_GRID[k] - 1)
-        return Number(INT64, 0, self.block[k] - 1, self.block[k] > 1)
+            return Number(INT32, 0, MAX_GRID[k] - 1)
+        return Number(INT32, 0, self.block[k] - 1, self.block[k] > 1)
 
     def see_grid(self, node):
         return self.per_axis(
@@ -92,10 +96,10 @@ class PrimitiveRules:
         return made[0] if node.detail == 1 else Group(made)
 
     def see_laneid(self, node):
-        return Number(INT64, 0, WARP_SIZE - 1, True)
+        return Number(INT32, 0, WARP_SIZE - 1, True)
 
     def see_warpsize(self, node):
-        return exactly(WARP_SIZE)
+        return Number(INT32, WARP_SIZE, WARP_SIZE)
 
     # -- memory ---------------------------------------------------------
 
@@ -175,7 +179,7 @@ class PrimitiveRules:
     def see_ballot_sync(self, node):
         self.integer(node.args[0])
         self.scalar(node.args[1])
-        return Number(np.dtype("u4"), 0, 2**32 - 1, True)
+        return Number(UINT32, 0, 2**32 - 1, True)
 
     def vote(self, node):
         self.integer(node.args[0])
@@ -221,8 +225,10 @@ class PrimitiveRules:
         value = self.scalar(node.args[0])
         if value.is_float:
             return value
-        reach = max(abs(value.low), abs(value.high))
-        return self.made(value.dtype, 0, reach, value.varies)
+        least, most = integer_range(value.dtype)
+        reach = min(max(abs(value.low), abs(value.high)), most)
+        low = least if value.low <= least < 0 else 0
+        return self.made(value.dtype, low, reach, value.varies)
 
     def converted(self, node):
         """Return the result of ``int``, ``float`` or ``bool``."""
@@ -271,19 +277,38 @@ class PrimitiveRules:
         self.scalar(node.args[0])
         return self.joined(node.args[1:], node)
 
-    def bits(self, node):
-        self.integer(node.args[0])
-        return Number(INT64, 0, 64, self.scalar(node.args[0]).varies)
+    def counted(self, node):
+        """Return the count of ``popc`` or ``clz``, which keep the type."""
+        value = self.integer(node.args[0])
+        dtype = INT8 if value.dtype == BOOL else value.dtype
+        return Number(dtype, 0, 8 * dtype.itemsize, value.varies)
 
-    see_popc = bits
-    see_clz = bits
-    see_ffs = bits
+    see_popc = counted
+    see_clz = counted
+
+    def see_ffs(self, node):
+        value = self.integer(node.args[0])
+        if value.dtype.itemsize < 4:
+            raise self.refuse(
+                f"Numba has no cuda.ffs for {value.dtype}, only for whole "
+                "numbers of 32 and 64 bits",
+                node,
+                "Convert it with int32(...) first.",
+            )
+        return Number(UINT32, 0, 8 * value.dtype.itemsize, value.varies)
 
     def see_brev(self, node):
         value = self.integer(node.args[0])
-        return number(
-            UINT64 if value.dtype.itemsize == 8 else "u4", value.varies
-        )
+        if value.dtype == UINT64:
+            return number(UINT64, value.varies)
+        if self.annotating and (value.low < -(2**31) or value.high >= 2**32):
+            self.note(
+                "half-reversed",
+                node.place,
+                f"{node.place}: Numba's cuda.brev takes the low 32 bits of an "
+                "int64. Write cuda.brev(uint64(...)) to reverse all 64.",
+            )
+        return number(UINT32, value.varies)
 
     @staticmethod
     def widest(values):

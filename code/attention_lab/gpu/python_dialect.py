@@ -107,8 +107,8 @@ class PythonEmitter(ScalarEmitter):
         text = self.as_type(value, dtype)
         if dtype == BOOL:
             text = f"bool({text})"
+        site = self.site(target, array, "write")
         if self.recorded:
-            site = self.site(target, array, "write")
             if array.space != "global" and proven:
                 where = self.fresh()
                 # The value first: it may itself touch memory.
@@ -142,7 +142,7 @@ class PythonEmitter(ScalarEmitter):
         self.out.line(f"{where} = {self.flat(array, codes)}", place)
         load = f"{array.name}[{where}]"
         if self.recorded:
-            read = self.site(target, array, "read")
+            read = self.site(value.left, array, "read")
             load = f"(__log({where} << {SITE_BITS} | {read}), {load})[1]"
         loaded = Literal(load, value.left.known)
         made = ast.BinOp(left=loaded, op=value.op, right=value.right)
@@ -166,9 +166,12 @@ class PythonEmitter(ScalarEmitter):
             self.full_size(array, axis) for axis in range(len(array.shape))
         ]
         values = [self.as_type(v, array.dtype) for v in node.args[2:]]
+        operation = node.detail
+        if operation in ("add", "sub") and array.dtype.kind in "iu":
+            operation += f"_{array.dtype.name}"
         return (
             f"__{kind}_atomic({array.name}, ({', '.join(sizes)},), "
-            f"({', '.join(codes)},), __{node.detail}, ({', '.join(values)},), "
+            f"({', '.join(codes)},), __{operation}, ({', '.join(values)},), "
             f"{site})"
         )
 

@@ -156,7 +156,7 @@ def _keep_pairs(events, kinds, rows, found, teams, unordered, _=None):
     by_site = {}
     seen = set()
     for row, team in zip(rows, teams, strict=True):
-        site = int(events.site[row])
+        site = int(events.line_of_site[events.site[row]])
         key = (site, int(events.thread[row]), int(team), int(events.clock[row]))
         if key not in seen:
             seen.add(key)
@@ -195,7 +195,7 @@ def _keep_unpublished(events, kinds, rows, found, teams, unordered, published):
             if published.orders(events.row[row], events.row[other]):
                 continue
             pair = sorted((row, other), key=lambda r: events.site[r])
-            one, two = (int(events.site[r]) for r in pair)
+            one, two = (int(events.line_of_site[events.site[r]]) for r in pair)
             key = (one, two, unordered is None)
             if key in found or len(found) < MOST_PAIRS:
                 _keep(events, rows, found, key, pair)

@@ -1,6 +1,6 @@
 """Record a launch: run it here, keep every access, and judge them."""
 
-from attention_lab.gpu.arguments import host_view
+from attention_lab.gpu.arguments import host_views
 from attention_lab.gpu.engine import shared_lengths
 from attention_lab.gpu.engines import run
 from attention_lab.gpu.errors import LaunchRefused
@@ -59,7 +59,7 @@ def record(
     }
     try:
         check_launch(grid, block)
-        pairs = [host_view(a, k + 1) for k, a in enumerate(args)]
+        pairs = host_views(function, args)
         views = [view for view, _ in pairs]
         lowered, done, used = run(
             kernel, views, grid, block, shared_bytes, order, seed, True, engine

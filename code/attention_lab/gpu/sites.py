@@ -6,16 +6,24 @@ from dataclasses import dataclass
 from attention_lab.gpu.kernel_source import Place
 
 SITE_BITS = 12  # an event is one integer: element << SITE_BITS | site
-# Marks a new trip of a loop in which threads part; tells trips apart later.
+# Marks a new trip of a loop in which threads part, see `trips`; the number of
+# the loop is added.
 TICK = -(2**62)
+MOST_LOOPS = 2**32
 # Marks a fence, of a block or of the whole device.
-FENCES = {"threadfence_block": TICK + 1, "threadfence": TICK + 2}
-LAST_MARK = TICK + 2
+FENCES = {
+    "threadfence_block": TICK + MOST_LOOPS,
+    "threadfence": TICK + MOST_LOOPS + 1,
+}
+LAST_MARK = TICK + MOST_LOOPS + 1
 
 
 @dataclass(frozen=True)
 class Site:
     """One place in the source that touches memory.
+
+    Every access that is written in the source has a site of its own, also
+    where a line has several, and again for each call of a function.
 
     Attributes
     ----------
@@ -27,6 +35,8 @@ class Site:
     view : what the reader calls the part of the memory that is indexed here
     axes : what that part does to each axis of the memory: "whole", "at" for
         one fixed index, or "span"; () if the whole memory is indexed
+    column : where in the text of that place, counted from 1
+    loop : the innermost loop around it whose trips are told apart, or -1
     """
 
     place: Place
@@ -36,6 +46,21 @@ class Site:
     kind: str
     view: str = ""
     axes: tuple = ()
+    column: int = 0
+    loop: int = -1
+
+    @property
+    def line(self):
+        """What accesses of one kind to one view in one line share."""
+        return (
+            self.place,
+            self.name,
+            self.label,
+            self.space,
+            self.kind,
+            self.view,
+            self.axes,
+        )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+INT8 = np.dtype("i1")
+INT32 = np.dtype("i4")
 INT64 = np.dtype("i8")
+UINT16 = np.dtype("u2")
+UINT32 = np.dtype("u4")
 UINT64 = np.dtype("u8")
 FLOAT16 = np.dtype("f2")
 FLOAT32 = np.dtype("f4")
