@@ -111,12 +111,6 @@ def whole_array_at_once(out):
 
 
 @cuda.jit
-def walrus(out):
-    if (n := out.shape[0]) > 1:
-        out[0] = n
-
-
-@cuda.jit
 def unknown_cuda(out):
     out[0] = cuda.cg.this_grid()
 
@@ -124,12 +118,6 @@ def unknown_cuda(out):
 @cuda.jit
 def string_method(out):
     out[0] = "abc".find("b")
-
-
-@cuda.jit
-def loops_over_an_array(out):
-    for value in out:
-        out[0] = value
 
 
 @cuda.jit
@@ -166,10 +154,8 @@ def global_array(out):
         (before_assignment, "before it has a value"),
         (two_arrays_under_one_name, "different arrays"),
         (whole_array_at_once, "Loop over its elements"),
-        (walrus, "n := out.shape[0]"),
         (unknown_cuda, "cuda.cg"),
         (string_method, "find"),
-        (loops_over_an_array, "`for` over `out`"),
         (global_array, "Pass the array"),
         (two_dynamic_arrays, "both begin at the same address"),
     ],

@@ -7,9 +7,10 @@ Read the recorder in this order; every file has one job.
    (``kernel[grid, block](...)``), `arguments`, `limits`, `errors`,
    `recorder` (`record`) and `recording` (what it returns).
 2. From source to something that runs: `kernel_source` finds it, `flatten`,
-   `flatten_expressions`, `calls` and `frames` reduce it to the small
-   language of `ir`, `webs` splits variables, `inference` with its rules
-   (`inference_rules`, `primitive_rules`, `bounds`, `values`) types them as
+   `loops`, `flatten_expressions`, `flatten_subscripts`, `calls` (with
+   `call_tables`) and `frames` reduce it to the small language of `ir`,
+   `webs` splits variables, `inference` with its rules (`inference_rules`,
+   `subscript_rules`, `primitive_rules`, `bounds`, `values`) types them as
    Numba would, and a dialect writes text: `sites`, `emission`,
    `scalar_code`, `python_dialect`, `compiled_dialect`. `lowering` puts
    these in order.
@@ -21,7 +22,7 @@ Read the recorder in this order; every file has one job.
    wrong (`explain` says it), `warp_requests` and `traffic` count, `notes`
    remark.
 5. Asking others, each in a process of its own: `compile_card` asks NVIDIA's
-   compiler (`compile_worker`), `simulator` asks numba's.
+   compiler (`signatures`, `compile_worker`), `simulator` asks numba's.
 
 All but `compiled_*` and `compile_worker` need NumPy alone.
 """

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attention_lab.gpu.errors import KernelError
+from attention_lab.gpu.errors import WrongArgument, WrongValue
 
 KINDS = "?bhilqBHILQefd"
 
@@ -43,15 +43,26 @@ def host_view(argument, position):
     if isinstance(argument, np.ndarray):
         view = argument.view(np.ndarray)
         if view.dtype.char not in KINDS:
-            raise KernelError(
+            raise WrongArgument(
                 f"argument {position} has dtype {view.dtype}, which kernels "
                 "here cannot use: convert it to float16/32/64, an integer "
                 "type or bool"
             )
         return view, None
     if isinstance(argument, np.generic):
+        if argument.dtype.char not in KINDS:
+            raise WrongArgument(
+                f"argument {position} is a number of type {argument.dtype}, "
+                "which kernels here cannot use: pass a float, an integer or "
+                "a bool"
+            )
         return argument, None
     if isinstance(argument, (bool, int, float)):
+        if isinstance(argument, int) and not -(2**63) <= argument < 2**63:
+            raise WrongValue(
+                f"argument {position} is {argument}, which does not fit in "
+                "64 bits"
+            )
         kind = {bool: np.bool_, int: np.int64, float: np.float64}
         return kind[type(argument)](argument), None
     if hasattr(argument, "detach"):
@@ -59,7 +70,7 @@ def host_view(argument, position):
     if hasattr(argument, "copy_to_host"):
         copy = argument.copy_to_host()
         return copy, lambda: argument.copy_to_device(copy)
-    raise KernelError(
+    raise WrongArgument(
         f"argument {position} is a {type(argument).__name__}; a kernel takes "
         "arrays and numbers"
     )
@@ -68,12 +79,12 @@ def host_view(argument, position):
 def _from_torch(tensor, position):
     """Share the memory of a torch tensor, or copy it from the GPU."""
     if getattr(tensor, "requires_grad", False):
-        raise KernelError(
+        raise WrongArgument(
             f"argument {position} is a tensor that requires a gradient: "
             "pass tensor.detach(), because a kernel is invisible to autograd"
         )
     if "bfloat16" in str(tensor.dtype):
-        raise KernelError(
+        raise WrongArgument(
             f"argument {position} is a bfloat16 tensor, which Numba would "
             "read as float16 and get wrong numbers: pass tensor.float()"
         )

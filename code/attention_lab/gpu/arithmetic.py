@@ -164,6 +164,47 @@ def whole(x):
         return INT64_HALF - 1 if x > 0 else -INT64_HALF
 
 
+def round_to(x, digits):
+    """Round to decimal digits as Numba does, which differs from Python."""
+    if math.isinf(x) or math.isnan(x):
+        return x
+    large = 1.0
+    if digits > 22:
+        small, large = 10.0 ** (digits - 22), 1e22
+    else:
+        small = 10.0 ** abs(digits)
+    y = x * small * large if digits >= 0 else x / small
+    if math.isinf(y):
+        return x
+    z = np.rint(y)
+    if math.fabs(y - z) == 0.5:
+        z = 2.0 * np.rint(y / 2.0)
+    return z / large / small if digits >= 0 else z * small
+
+
+def power_whole(a, n):
+    """Raise a whole number to a whole power, in 64 bits, as Numba does."""
+    if n < 0:
+        if a == 1 or a == -1:
+            n = -n
+        else:
+            return 0
+    result = 1
+    while n > 0:
+        if n & 1:
+            result = result * a
+        a = a * a
+        n >>= 1
+    return result
+
+
+def wrapped_power(a, n):
+    """Return `power_whole` for Python's numbers, which have no width."""
+    if n < 0:
+        return power_whole(a, n)
+    return wrap64(pow(a, n, INT64_SPAN))
+
+
 def edge(i, size):
     """Return where a slice that is cut at `i` begins."""
     if i < 0:
@@ -234,6 +275,8 @@ def python_helpers():
         "__smaller": smaller,
         "__wrap64": wrap64,
         "__whole": whole,
+        "__round_to": lambda x, n: float(round_to(x, n)),
+        "__power_whole": wrapped_power,
         "__edge": edge,
         "__length": length,
         "__span": span,

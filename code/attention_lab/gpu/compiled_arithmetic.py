@@ -64,15 +64,20 @@ def plain_functions():
     def modulo(a, b):
         return a % b
 
-    def divide_whole(a, b):
+    def divide_whole(a, b, fault):
         if b == 0:
-            raise ZeroDivisionError
+            raise ZeroDivisionError(fault)
         return a // b
 
-    def modulo_whole(a, b):
+    def modulo_whole(a, b, fault):
         if b == 0:
-            raise ZeroDivisionError
+            raise ZeroDivisionError(fault)
         return a % b
+
+    def step(a, fault):
+        if a == 0:
+            raise ValueError(fault)
+        return a
 
     def power32(x, n):
         result = np.float32(1)
@@ -165,6 +170,7 @@ def plain_functions():
         "__divide": divide,
         "__floor_divide": floor_divide,
         "__modulo": modulo,
+        "__step": step,
         "__divide_whole": divide_whole,
         "__modulo_whole": modulo_whole,
         "__power32": power32,
@@ -176,6 +182,8 @@ def plain_functions():
         "__span": arithmetic.span,
         "__span_at": arithmetic.span_at,
         "__whole": whole,
+        "__round_to": arithmetic.round_to,
+        "__power_whole": arithmetic.power_whole,
         "__trunc": whole,
         "__round": rounded,
         "__floor": floor,

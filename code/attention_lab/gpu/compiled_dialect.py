@@ -8,10 +8,12 @@ their axes, and nothing needs wrapping to 64 bits by hand.
 # Methods are named after the syntax and the operations that they handle.
 # ruff: noqa: D102
 
+from attention_lab.gpu import ir
 from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.python_dialect import (
     GRID,
     INDICES,
+    Literal,
     element_of,
     unwritten,
 )
@@ -58,6 +60,18 @@ class CompiledEmitter(ScalarEmitter):
     def kept_signed(self, text):
         """Numba's int64 wraps by itself."""
         return text
+
+    def fault_argument(self, node):
+        """Return the number of the place, which machine code hands back."""
+        return f", {self.fault(node)}"
+
+    def do_For(self, node):
+        if isinstance(node.iter, ir.Primitive) and len(node.iter.args) == 3:
+            step = node.iter.args[2]
+            if step.known.low <= 0 <= step.known.high:
+                text = f"__step({self.code(step)}{self.fault_argument(node)})"
+                node.iter.args[2] = Literal(text, step.known)
+        super().do_For(node)
 
     def count(self, node):
         """Return the text of a whole number."""

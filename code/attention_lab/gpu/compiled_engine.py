@@ -21,11 +21,12 @@ from attention_lab.gpu.engine import (
     shared_lengths,
     turns,
 )
+from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.schedule import BlockRun
 
 FIRST_LOG = 1 << 22
-_FAULTS = (IndexError, ZeroDivisionError)
+_FAULTS = (IndexError, ZeroDivisionError, ValueError, AssertionError)
 
 
 class CompiledBoxes:
@@ -95,7 +96,16 @@ def run_compiled(
     log = empty_log(FIRST_LOG) if recorded else None
     launch = (grid, block, shared_bytes, order, seed)
     while True:
-        done = _run_once(lowered, arguments, *launch, log)
+        try:
+            done = _run_once(lowered, arguments, *launch, log)
+        except _numba_error() as error:
+            # Our typing rules let through what the compiler does not take.
+            raise UnsupportedConstruct(
+                "a part of this kernel in the compiled engine",
+                f"`{lowered.name}`",
+                'Use engine="python". Numba says: '
+                + " ".join(str(error).split())[:200],
+            ) from None
         if log is None:
             return done
         end = int(log[0])
@@ -112,6 +122,13 @@ def run_compiled(
         many = lowered.axes[lowered.sites[site].name]
         done.outside.append((site, tuple(indices[:many])))
     return done
+
+
+def _numba_error():
+    """Return the base of the errors of Numba's compiler."""
+    from numba.core.errors import NumbaError
+
+    return NumbaError
 
 
 def _run_once(lowered, arguments, grid, block, shared_bytes, order, seed, log):
@@ -158,7 +175,11 @@ def _run_once(lowered, arguments, grid, block, shared_bytes, order, seed, log):
                 run.run()
             except _FAULTS as error:
                 raise explained(
-                    error, _place(lowered, error), run.current, number
+                    error,
+                    _place(lowered, error),
+                    run.current,
+                    number,
+                    lowered.faults,
                 ) from None
             done.trouble = run.trouble
             done.strays.extend((number, *stray) for stray in run.strays)
@@ -174,7 +195,9 @@ def _run_loop(lowered, loop, first, blocks, turn, log, done):
     try:
         loop(*first, np.array(blocks), np.array(turn), ends)
     except _FAULTS as error:
-        raise explained(error, _place(lowered, error), None, None) from None
+        raise explained(
+            error, _place(lowered, error), None, None, lowered.faults
+        ) from None
     if log is None:
         return
     segments = done.segments
@@ -187,8 +210,9 @@ def _run_loop(lowered, loop, first, blocks, turn, log, done):
 
 def _place(lowered, error):
     """Return the place in the source that an error names, if it does."""
-    if isinstance(error, IndexError) and error.args:
-        site = error.args[0]
-        if isinstance(site, int) and 0 <= site < len(lowered.sites):
-            return lowered.sites[site].place
-    return None
+    number = error.args[0] if error.args else None
+    if not isinstance(number, int):
+        return None
+    if isinstance(error, IndexError):
+        return lowered.sites[number].place
+    return lowered.faults[number][0]

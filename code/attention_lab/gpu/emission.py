@@ -38,6 +38,7 @@ class Emitter:
         self.out = Writer()
         self.sites = []
         self.stops = [None]  # numbered from 1: 0 means "finished"
+        self.faults = []
         self.counter = 0
 
     @property
@@ -66,6 +67,11 @@ class Emitter:
         """Return the number of a place that waits."""
         self.stops.append(Stop(node.place, node.op, dtype))
         return len(self.stops) - 1
+
+    def fault(self, node):
+        """Return the number of a place where a thread may stop."""
+        self.faults.append((node.place, getattr(node, "detail", None)))
+        return len(self.faults) - 1
 
     def fresh(self):
         """Return the name of a new helper variable."""
@@ -155,8 +161,16 @@ class Emitter:
     def item(self, node):
         """Return the text of one item of a tuple."""
         base = node.value
-        if isinstance(base, ast.Attribute) and isinstance(
-            node.slice, ast.Constant
+        if isinstance(node.slice, ast.Slice):
+            first, last = (
+                "" if edge is None else self.code(edge)
+                for edge in (node.slice.lower, node.slice.upper)
+            )
+            return f"{self.code(base)}[{first}:{last}]"
+        if (
+            isinstance(base, ast.Attribute)
+            and base.attr == "shape"
+            and isinstance(node.slice, ast.Constant)
         ):
             array, codes = self.view(base.value)
             axis = array.free[node.slice.value]
@@ -223,6 +237,9 @@ class Emitter:
             self.exchange(value)
         elif isinstance(value, ir.Primitive) and value.op == "threadfence":
             return
+        elif isinstance(value, ir.Primitive) and value.op == "stopped":
+            number = self.fault(value)
+            self.out.line(f"raise AssertionError({number})", node.place)
         else:
             self.out.line(self.code(value), node.place)
 
@@ -261,6 +278,10 @@ class Emitter:
                 self.out.line(f"{stem} = {code}", place)
 
     def do_If(self, node):
+        if node.decided is not None:
+            for statement in node.body if node.decided else node.orelse:
+                getattr(self, f"do_{type(statement).__name__}")(statement)
+            return
         self.out.line(f"if {self.code(node.test)}:", node.place)
         self.block(node.body)
         if node.orelse:

@@ -18,12 +18,14 @@ from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.schedule import BlockRun, Boxes, Segments
 
 _HELPERS = python_helpers()
+ORDERS = ("ascending", "descending", "shuffled")
 FAULTS = (
     IndexError,
     ZeroDivisionError,
     ValueError,
     OverflowError,
     UnboundLocalError,
+    AssertionError,
 )
 
 
@@ -56,12 +58,7 @@ def turns(count, order, seed):
     if order == "descending":
         numbers.reverse()
     elif order == "shuffled":
-        random.Random(seed).shuffle(numbers)
-    elif order != "ascending":
-        raise ValueError(
-            f"order is {order!r}; it can be 'ascending', 'descending' or "
-            "'shuffled'"
-        )
+        random.Random(int(seed)).shuffle(numbers)
     return numbers
 
 
@@ -224,10 +221,10 @@ def fault(lowered, error, thread, block):
     for frame in traceback.extract_tb(sys.exc_info()[2]):
         if frame.filename == lowered.filename:
             place = lowered.origins[frame.lineno - 1] or place
-    return explained(error, place, thread, block)
+    return explained(error, place, thread, block, lowered.faults)
 
 
-def explained(error, place, thread, block):
+def explained(error, place, thread, block, faults):
     """Return an error of a running kernel as a sentence for its author."""
     who = "a thread" if thread is None else f"thread {thread} of block {block}"
     where = f"{place}: {who}" if place else who
@@ -250,4 +247,14 @@ def explained(error, place, thread, block):
             "on a GPU it would hold anything. Set it before the condition.",
             "unset-variable",
         )
+    if isinstance(error, AssertionError):
+        _, said = faults[error.args[0]]
+        return KernelFault(
+            f"{where} stops, because {said}. On a GPU it would stop without a "
+            "word, and its results would be missing, unless the kernel is "
+            "compiled with debug=True.",
+            "stopped",
+        )
+    if isinstance(error, ValueError) and error.args[:1] != (str(error),):
+        error = "range() arg 3 must not be zero"  # machine code's number
     return KernelFault(f"{where} cannot compute this: {error}.", "fault")

@@ -61,6 +61,8 @@ def own_names(definition):
     """Return the names that a function assigns to, and its parameters."""
     arguments = definition.args
     names = {a.arg for a in (*arguments.posonlyargs, *arguments.args)}
+    if arguments.vararg:
+        names.add(arguments.vararg.arg)
     pending = list(definition.body)
     while pending:
         node = pending.pop()
@@ -74,3 +76,21 @@ def own_names(definition):
             names.add(node.id)
         pending.extend(ast.iter_child_nodes(node))
     return names
+
+
+def count_returns(definition):
+    """Count the ``return`` statements, nested functions aside."""
+    count = 0
+    pending = list(definition.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            continue
+        count += isinstance(node, ast.Return)
+        pending.extend(ast.iter_child_nodes(node))
+    return count
+
+
+def contains_return(node):
+    """Say whether a ``return`` is inside, nested functions aside."""
+    return count_returns(node) > 0

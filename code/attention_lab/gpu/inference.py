@@ -103,6 +103,12 @@ class Inference(ExpressionRules):
             if self.annotating:
                 target.known = self.variables[target.id]
             return
+        if isinstance(self.see(target.value), Group):
+            raise UnsupportedConstruct(
+                "assigning to an item of a tuple, which is constant",
+                node.place,
+                "Make a new tuple, or use cuda.local.array.",
+            )
         element = self.see(target)
         if isinstance(element, Array):
             raise UnsupportedConstruct(
@@ -120,8 +126,11 @@ class Inference(ExpressionRules):
         self.see(node.value)
 
     def do_If(self, node):
-        test = self.see(node.test)
-        varies = getattr(test, "varies", False)
+        node.decided = self.decided(node.test)
+        if node.decided is not None:
+            self.block_of(node.body if node.decided else node.orelse)
+            return
+        varies = self.condition(node.test)
         self.partings += varies
         self.divergent += varies
         self.block_of(node.body)
@@ -129,14 +138,14 @@ class Inference(ExpressionRules):
         self.divergent -= varies
 
     def do_While(self, node):
-        self.loop(node, getattr(self.see(node.test), "varies", False))
+        self.loop(node, self.condition(node.test))
 
     def do_For(self, node):
         varies = False
         if isinstance(node.iter, ir.Primitive):
             limits = [self.integer(a) for a in node.iter.args]
             varies = any(limit.varies for limit in limits)
-            value = self.counter(limits)
+            value = self.counter(limits, node.place)
             node.iter.known = Group(tuple(limits))
         else:
             value = None
@@ -200,7 +209,7 @@ class Inference(ExpressionRules):
         """Say whether an operation waits for the whole block."""
         return op in BLOCK_BARRIERS
 
-    def counter(self, limits):
+    def counter(self, limits, place):
         """Return what is known about the variable of a ``range`` loop."""
         start, stop, step = 0, limits[-1], None
         zero = Number(INT64, 0, 0)
@@ -210,6 +219,12 @@ class Inference(ExpressionRules):
             start, stop = limits
         else:
             start, stop, step = limits
+        if step is not None and step.low == step.high == 0:
+            raise UnsupportedConstruct(
+                "a `range` with a step of 0 never ends",
+                place,
+                "Use a step that is not 0.",
+            )
         if step is None or step.low > 0:
             low, high = start.low, stop.high - 1
         elif step.high < 0:

@@ -9,9 +9,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from attention_lab.gpu import bounds
+from attention_lab.gpu import bounds, ir
 from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.primitive_rules import PrimitiveRules
+from attention_lab.gpu.subscript_rules import SubscriptRules
 from attention_lab.gpu.values import (
     BOOL,
     FLOAT64,
@@ -19,7 +20,6 @@ from attention_lab.gpu.values import (
     LONGEST,
     UINT64,
     Array,
-    At,
     Group,
     Number,
     Span,
@@ -40,7 +40,7 @@ class NotYetKnown(Exception):  # noqa: N818 - a signal, not an error
         self.node = node
 
 
-class ExpressionRules(PrimitiveRules):
+class ExpressionRules(SubscriptRules, PrimitiveRules):
     """The half of the inference that looks at expressions.
 
     Parameters
@@ -78,6 +78,27 @@ class ExpressionRules(PrimitiveRules):
         if not isinstance(value, Number):
             raise self.refuse(f"{describe(value)} where a number goes", node)
         return value
+
+    def condition(self, node):
+        """Return whether a condition varies between threads of a block."""
+        value = self.see(node)
+        if isinstance(value, Group):
+            return False  # true unless it is empty, as in Python
+        if not isinstance(value, Number):
+            raise self.refuse(f"{describe(value)} where a number goes", node)
+        return value.varies
+
+    def decided(self, node):
+        """Return the truth of ``x is None``, which types decide, or None.
+
+        Numba leaves out the branch that is not taken; so do we.
+        """
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.decided(node.operand)
+            return None if inner is None else not inner
+        if isinstance(node, ir.Primitive) and node.op == "is_none":
+            return self.see(node).low == 1
+        return None
 
     def integer(self, node):
         """Return what is known about an expression that must be whole."""
@@ -163,12 +184,6 @@ class ExpressionRules(PrimitiveRules):
             result = Number(dtype, varies=varies, why=why)
             self.check_promotion(node, left, right, result)
             return result
-        if isinstance(node.op, ast.Pow) and right.low < 0:
-            raise self.refuse(
-                "a whole number to a power that may be negative",
-                node,
-                "Use a float, or a power that is never negative.",
-            )
         low, high = bounds.combine(
             node.op, (left.low, left.high), (right.low, right.high)
         )
@@ -228,14 +243,25 @@ class ExpressionRules(PrimitiveRules):
 
     def see_BoolOp(self, node):
         result = None
+        is_and = isinstance(node.op, ast.And)
+        node.kept = []
         for part in node.values:
+            decided = self.decided(part)
+            if decided is is_and:
+                continue
+            node.kept.append(part)
             result = join(result, self.scalar(part))
-        return result
+            if decided is not None:
+                break
+        return exactly(is_and) if result is None else result
 
     def see_IfExp(self, node):
-        test = self.scalar(node.test)
+        node.decided = self.decided(node.test)
+        if node.decided is not None:
+            return self.see(node.body if node.decided else node.orelse)
+        varies = self.condition(node.test)
         result = self.joined([node.body, node.orelse], node)
-        if test.varies and isinstance(result, Number):
+        if varies and isinstance(result, Number):
             result = Number(
                 result.dtype, result.low, result.high, True, result.why
             )
@@ -255,115 +281,6 @@ class ExpressionRules(PrimitiveRules):
             for value in floats[1:]:
                 self.check_promotion(node, floats[0], value, result)
         return result
-
-    # -- subscripts -----------------------------------------------------
-
-    def see_Subscript(self, node):
-        base = self.see(node.value)
-        if isinstance(base, Group):
-            return self.item(base, node)
-        if not isinstance(base, Array):
-            raise self.refuse(f"indexing {describe(base)}", node)
-        parts = index_parts(node, self.see)
-        free = base.free
-        if len(parts) > len(free):
-            raise self.refuse(
-                f"{len(parts)} indices for `{base.label}`, which has "
-                f"{len(free)} axes",
-                node,
-            )
-        axes = list(base.axes)
-        for axis, part in zip(free, parts, strict=False):
-            view = axes[axis]
-            if isinstance(part, ast.Slice):
-                axes[axis] = self.cut(base, axis, part)
-                continue
-            index = part if isinstance(part, Number) else self.integer(part)
-            if index.is_float:
-                raise self.refuse("a floating-point number as an index", node)
-            if isinstance(view, Span):
-                index = Number(
-                    INT64,
-                    view.start.low + index.low,
-                    view.start.high + index.high,
-                    view.start.varies or index.varies,
-                )
-            axes[axis] = At(index)
-        array = Array(
-            base.name,
-            base.label,
-            base.space,
-            base.dtype,
-            base.shape,
-            tuple(axes),
-        )
-        if array.free:
-            return array
-        varies = base.space == "local" or any(
-            axis.index.varies for axis in array.axes
-        )
-        return number(base.dtype, varies)
-
-    def item(self, group, node):
-        """Return one item of a tuple."""
-        count = getattr(node, "unpacks", None)
-        if count is not None and count != len(group.items):
-            raise self.refuse(
-                f"unpacking {len(group.items)} values into {count} names", node
-            )
-        position = self.integer(node.slice)
-        if position.low != position.high:
-            raise self.refuse(
-                "a tuple indexed by something that is not constant", node
-            )
-        return group.items[int(position.low)]
-
-    def cut(self, array, axis, part):
-        """Return the view of an axis that a slice makes."""
-        view = array.axes[axis]
-        edges = [
-            exactly(0) if part.lower is None else self.integer(part.lower),
-            self.size(array, axis)
-            if part.upper is None
-            else self.integer(part.upper),
-        ]
-        start, stop = edges
-        if part.lower is None and part.upper is None:
-            return view
-        size = self.size(array, axis)
-        low = max(start.low, 0) if start.low >= 0 else 0
-        first = number(
-            INT64, start.varies, low, min(max(start.high, low), size.high)
-        )
-        longest = max(0, min(stop.high, size.high) - first.low)
-        shortest = 0
-        if start.low >= 0 and stop.low >= 0:
-            shortest = max(0, min(stop.low, size.low) - first.high)
-        length = number(INT64, start.varies or stop.varies, shortest, longest)
-        if isinstance(view, Span):
-            first = number(
-                INT64,
-                first.varies or view.start.varies,
-                view.start.low + first.low,
-                view.start.high + first.high,
-            )
-        return Span(first, length)
-
-
-def index_parts(node, see):
-    """Return the parts of an index: numbers, slices, nodes.
-
-    A variable that holds a tuple counts as its items.
-    """
-    index = node.slice
-    if isinstance(index, ast.Tuple):
-        return list(index.elts)
-    if isinstance(index, ast.Slice):
-        return [index]
-    known = see(index)
-    if isinstance(known, Group):
-        return list(known.items)
-    return [index]
 
 
 def binary_dtype(op, left, right):

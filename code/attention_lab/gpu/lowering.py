@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attention_lab.gpu.errors import KernelError, UnsupportedConstruct
+from attention_lab.gpu.errors import UnsupportedConstruct, WrongArgument
 from attention_lab.gpu.flatten import Flattener
 from attention_lab.gpu.inference import Inference
 from attention_lab.gpu.kernel_source import python_function
@@ -44,6 +44,7 @@ class Lowered:
     local : the local arrays
     sites : every place that touches memory
     stops : every place that waits; number 0 means "finished"
+    faults : (place, reason) of every place where a thread may stop
     notes : what was noticed while typing, by (kind, place)
     constants : values that the text refers to by name
     code : the compiled text
@@ -62,6 +63,7 @@ class Lowered:
     local: tuple
     sites: tuple[Site, ...]
     stops: tuple[Stop, ...]
+    faults: tuple
     notes: dict
     constants: dict
     code: object
@@ -93,7 +95,7 @@ def known_arguments(parameters, arguments):
     for name, argument in zip(parameters, arguments, strict=True):
         if isinstance(argument, np.ndarray):
             if argument.ndim == 0:
-                raise KernelError(
+                raise WrongArgument(
                     f"the argument `{name}` is an array without axes: pass "
                     "a number, or an array of one element"
                 )
@@ -139,7 +141,7 @@ def _lower(function, arguments, block, recorded, emitter_class):
     flat = Flattener(function)
     parameters = flat.parameters
     if len(arguments) != len(parameters):
-        raise KernelError(
+        raise WrongArgument(
             f"`{flat.source.name}` takes {len(parameters)} arguments "
             f"({', '.join(parameters)}), and {len(arguments)} were given"
         )
@@ -172,6 +174,7 @@ def _lower(function, arguments, block, recorded, emitter_class):
         local=tuple(a for a in own if a.space == "local"),
         sites=tuple(emitter.sites),
         stops=tuple(emitter.stops),
+        faults=tuple(emitter.faults),
         notes=notes,
         constants=emitter.constants,
         code=compile(text, filename, "exec"),

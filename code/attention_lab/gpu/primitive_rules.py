@@ -21,6 +21,7 @@ from attention_lab.gpu.values import (
     Nothing,
     Number,
     Whole,
+    describe,
     exactly,
     number,
 )
@@ -132,6 +133,8 @@ class PrimitiveRules:
                 "an atomic operation needs a global or shared array", node
             )
         index = self.see(node.args[1])
+        if not isinstance(index, Group):
+            self.integer(node.args[1])
         count = len(index.items) if isinstance(index, Group) else 1
         if count != len(array.free):
             raise self.refuse(
@@ -186,8 +189,19 @@ class PrimitiveRules:
 
     # -- arithmetic -----------------------------------------------------
 
-    def see_range(self, node):
-        raise self.refuse("`range` outside a `for`", node)
+    def only_in_for(self, node):
+        raise self.refuse(f"`{node.op}` outside the head of a `for`", node)
+
+    see_range = only_in_for
+    see_enumerate = only_in_for
+    see_zip = only_in_for
+
+    def see_is_none(self, node):
+        value = self.see(node.args[0])
+        return exactly(value == Nothing())
+
+    def see_stopped(self, node):
+        return Nothing()
 
     def see_len(self, node):
         value = self.see(node.args[0])
@@ -195,7 +209,13 @@ class PrimitiveRules:
             return exactly(len(value.items))
         if isinstance(value, Array):
             return self.size(value, value.free[0])
-        raise self.refuse("`len` of a number", node)
+        if node.detail is not None:
+            raise self.refuse(
+                f"a `for` over `{node.detail}`, which is {describe(value)}",
+                node,
+                "Loop over range(...), an array or a tuple.",
+            )
+        raise self.refuse(f"`len` of {describe(value)}", node)
 
     def extreme(self, node):
         """Return the result of ``min`` or ``max``."""
@@ -251,15 +271,20 @@ class PrimitiveRules:
     def see_round(self, node):
         value = self.scalar(node.args[0])
         if len(node.args) == 2:
-            return value
+            self.integer(node.args[1])
+            # Numba rounds a whole number to digits as a float64.
+            return value if value.is_float else number(FLOAT64, value.varies)
         return number(INT64, value.varies)
-
-    def see_pow(self, node):
-        raise self.refuse("`pow(a, b)`", node, "Write a ** b.")
 
     def see_print(self, node):
         for argument in node.args:
-            self.see(argument)
+            value = self.see(argument)
+            if isinstance(value, Array):
+                raise self.refuse(
+                    f"`print` of {describe(value)}",
+                    node,
+                    "Print its elements one by one.",
+                )
         return Nothing()
 
     def see_fma(self, node):

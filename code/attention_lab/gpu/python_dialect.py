@@ -151,9 +151,6 @@ class PythonEmitter(ScalarEmitter):
             text = "__v"
         self.out.line(f"{array.name}[{where}] = {text}", place)
 
-    def of_Literal(self, node):
-        return node.text
-
     def of_atomic(self, node):
         array, codes = self.view(element_of(node))
         kind = "global" if array.space == "global" else "list"

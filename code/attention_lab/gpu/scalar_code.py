@@ -136,6 +136,9 @@ class ScalarEmitter(Emitter):
     def of_Name(self, node):
         return node.id
 
+    def of_Literal(self, node):
+        return node.text
+
     def of_Tuple(self, node):
         return "(" + ", ".join(self.code(item) for item in node.elts) + ",)"
 
@@ -162,6 +165,10 @@ class ScalarEmitter(Emitter):
         if dtype == BOOL:
             return f"({a} {symbol} {b})"
         text = f"({a} {symbol} {b})"
+        if isinstance(node.op, ast.Pow) and (
+            right.low < 0 or not isinstance(node.right, ast.Constant)
+        ):
+            return f"__power_whole({a}, {b})"
         low, high = bounds.combine(
             node.op, (left.low, left.high), (right.low, right.high)
         )
@@ -169,7 +176,7 @@ class ScalarEmitter(Emitter):
             right.low <= 0 <= right.high
         ):
             helper = "__divide_whole" if symbol == "//" else "__modulo_whole"
-            text = f"{helper}({a}, {b})"
+            text = f"{helper}({a}, {b}{self.fault_argument(node)})"
         if dtype == UINT64:
             fits = low >= 0 and high < 2**64
             return text if fits else self.kept_unsigned(text)
@@ -179,6 +186,10 @@ class ScalarEmitter(Emitter):
         ):
             return self.kept_signed(text)
         return text
+
+    def fault_argument(self, node):
+        """Return what tells a helper its place: tracebacks do that here."""
+        return ""
 
     def kept_unsigned(self, text, dtype=UINT64):
         """Return the text of the low bits of a number."""
@@ -247,10 +258,16 @@ class ScalarEmitter(Emitter):
 
     def of_BoolOp(self, node):
         word = " and " if isinstance(node.op, ast.And) else " or "
-        parts = [self.fitting(part, node.known) for part in node.values]
+        parts = [self.fitting(part, node.known) for part in node.kept]
+        if not parts:
+            return repr(isinstance(node.op, ast.And))
         return "(" + word.join(parts) + ")"
 
     def of_IfExp(self, node):
+        if node.decided is not None:
+            return self.fitting(
+                node.body if node.decided else node.orelse, node.known
+            )
         yes = self.fitting(node.body, node.known)
         no = self.fitting(node.orelse, node.known)
         return f"({yes} if {self.code(node.test)} else {no})"
@@ -292,6 +309,9 @@ class ScalarEmitter(Emitter):
     def of_warpsize(self, node):
         return "32"
 
+    def of_is_none(self, node):
+        return repr(node.known.low == 1)
+
     def of_len(self, node):
         argument = node.args[0]
         if isinstance(argument.known, Group):
@@ -327,7 +347,10 @@ class ScalarEmitter(Emitter):
 
     def of_round(self, node):
         if len(node.args) == 2:
-            return f"round({', '.join(self.code(a) for a in node.args)})"
+            number, digits = node.args
+            text = self.as_type(number, FLOAT64)
+            made = f"__round_to({text}, {self.count(digits)})"
+            return self.convert(made, Number(FLOAT64), node.known.dtype)
         return f"__round({self.code(node.args[0])})"
 
     def of_fma(self, node):

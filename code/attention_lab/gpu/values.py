@@ -48,7 +48,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Nothing:
-    """The value None, or text: good for printing only."""
+    """The value None, or something that is good for printing only.
+
+    Attributes
+    ----------
+    what : what a message calls it
+    """
+
+    what: str = "None"
 
 
 @dataclass(frozen=True)
@@ -140,7 +147,11 @@ def exactly(value):
         return Number(value.dtype, int(value), int(value))
     if isinstance(value, tuple):
         return Group(tuple(exactly(item) for item in value))
-    return Nothing()
+    if value is None:
+        return Nothing()
+    if isinstance(value, str):
+        return Nothing(f"the text {value!r}")
+    return Nothing(f"`{getattr(value, '__name__', value)!s}`")
 
 
 def join(first, second):
@@ -168,8 +179,6 @@ def join(first, second):
         )
     if isinstance(first, Array) and isinstance(second, Array):
         return _join_arrays(first, second)
-    if isinstance(first, Nothing) and isinstance(second, Nothing):
-        return first
     raise TypeError(f"{describe(first)} and {describe(second)}")
 
 
@@ -229,4 +238,4 @@ def describe(value):
         return f"a number of type {value.dtype}"
     if isinstance(value, Group):
         return f"a tuple of {len(value.items)}"
-    return "nothing"
+    return value.what
