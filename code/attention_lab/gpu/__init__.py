@@ -11,7 +11,8 @@ Read the recorder in this order; every file has one job.
    `call_tables`) and `frames` reduce it to the small language of `ir`,
    `webs` splits variables, `inference` with its rules (`inference_rules`,
    `subscript_rules`, `primitive_rules`, `bounds`, `values`) types them as
-   Numba would, and a dialect writes text: `sites`, `emission`,
+   Numba would, `choices` tells apart the arrays that one variable may stand
+   for, and a dialect writes text: `sites`, `emission`,
    `scalar_code`, `python_dialect`, `compiled_dialect`. `lowering` puts
    these in order.
 3. Running it: `engines` chooses, `engine` interprets, `compiled_engine`

@@ -276,6 +276,10 @@ class Emitter:
                 self.out.line(f"{stem}n = {code[1]}", place)
             elif code is not None:
                 self.out.line(f"{stem} = {code}", place)
+            elif isinstance(target.known.axes[k], Span):
+                size = self.full_size(target.known, k)
+                self.out.line(f"{stem} = 0", place)
+                self.out.line(f"{stem}n = {size}", place)
 
     def do_If(self, node):
         if node.decided is not None:

@@ -17,6 +17,7 @@ from attention_lab.gpu.inference_rules import ExpressionRules, NotYetKnown
 from attention_lab.gpu.values import (
     INT64,
     Array,
+    Choice,
     Group,
     Number,
     describe,
@@ -93,6 +94,7 @@ class Inference(ExpressionRules):
             ) from None
         if old is not None and new != old and self.widening:
             new = widen(old, new)
+        self.has_choices |= isinstance(new, Choice)
         self.variables[name] = new
 
     def do_Assign(self, node):
@@ -110,6 +112,8 @@ class Inference(ExpressionRules):
                 "Make a new tuple, or use cuda.local.array.",
             )
         element = self.see(target)
+        if isinstance(element, Choice):
+            element = element.options[0]
         if isinstance(element, Array):
             raise UnsupportedConstruct(
                 f"assigning to a part of `{element.label}` at once is not "

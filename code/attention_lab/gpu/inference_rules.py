@@ -20,6 +20,7 @@ from attention_lab.gpu.values import (
     LONGEST,
     UINT64,
     Array,
+    Choice,
     Group,
     Number,
     Span,
@@ -27,6 +28,7 @@ from attention_lab.gpu.values import (
     exactly,
     join,
     number,
+    options_of,
 )
 
 BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
@@ -53,6 +55,7 @@ class ExpressionRules(SubscriptRules, PrimitiveRules):
         self.variables = {}
         self.widening = False
         self.annotating = False
+        self.has_choices = False
         self.notes = {}
         self.allocations = {}
         self.allocation_places = {}
@@ -137,10 +140,29 @@ class ExpressionRules(SubscriptRules, PrimitiveRules):
         return self.variables[node.id]
 
     def see_Tuple(self, node):
-        return Group(tuple(self.see(item) for item in node.elts))
+        items = tuple(self.see(item) for item in node.elts)
+        for item in items:
+            if isinstance(item, (Array, Choice)):
+                raise self.refuse(
+                    f"a tuple that holds {describe(item)}",
+                    node,
+                    "Give each array a name of its own.",
+                )
+        return Group(items)
+
+    def over(self, value, rule):
+        """Apply a rule to every array that a value may be."""
+        result = None
+        for option in options_of(value):
+            result = join(result, rule(option))
+        return result
 
     def see_Attribute(self, node):
         base = self.see(node.value)
+        return self.over(base, lambda one: self.attribute(one, node))
+
+    def attribute(self, base, node):
+        """Return what is known about an attribute of one value."""
         if isinstance(base, Array):
             if node.attr == "shape":
                 return Group(tuple(self.size(base, k) for k in base.free))
@@ -261,6 +283,7 @@ class ExpressionRules(SubscriptRules, PrimitiveRules):
             return self.see(node.body if node.decided else node.orelse)
         varies = self.condition(node.test)
         result = self.joined([node.body, node.orelse], node)
+        self.has_choices |= isinstance(result, (Array, Choice))
         if varies and isinstance(result, Number):
             result = Number(
                 result.dtype, result.low, result.high, True, result.why

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attention_lab.gpu.choices import resolve_choices
 from attention_lab.gpu.errors import UnsupportedConstruct, WrongArgument
 from attention_lab.gpu.flatten import Flattener
 from attention_lab.gpu.inference import Inference
@@ -148,6 +149,14 @@ def _lower(function, arguments, block, recorded, emitter_class):
     split_variables(flat.body, parameters)
     known = known_arguments(parameters, arguments)
     inference = Inference(flat.body, known, block)
+    if inference.has_choices:
+        flat.body = resolve_choices(
+            flat.body,
+            inference.variables,
+            parameters,
+            flat.source.definition.place,
+        )
+        inference = Inference(flat.body, known, block)
     emitter = emitter_class(recorded, block)
     own = inference.allocations.values()
     shared = tuple(a for a in own if a.space == "shared")

@@ -17,6 +17,7 @@ from attention_lab.gpu.values import (
     INT64,
     UINT64,
     Array,
+    Choice,
     Group,
     Nothing,
     Number,
@@ -128,6 +129,10 @@ class PrimitiveRules:
 
     def see_atomic(self, node):
         array = self.see(node.args[0])
+        return self.over(array, lambda one: self.atomic(one, node))
+
+    def atomic(self, array, node):
+        """Return the result of an atomic operation on one array."""
         if not isinstance(array, Array) or array.space == "local":
             raise self.refuse(
                 "an atomic operation needs a global or shared array", node
@@ -207,8 +212,8 @@ class PrimitiveRules:
         value = self.see(node.args[0])
         if isinstance(value, Group):
             return exactly(len(value.items))
-        if isinstance(value, Array):
-            return self.size(value, value.free[0])
+        if isinstance(value, (Array, Choice)):
+            return self.over(value, lambda one: self.size(one, one.free[0]))
         if node.detail is not None:
             raise self.refuse(
                 f"a `for` over `{node.detail}`, which is {describe(value)}",

@@ -11,6 +11,7 @@ from attention_lab.gpu.values import (
     INT64,
     Array,
     At,
+    Choice,
     Group,
     Number,
     Span,
@@ -28,6 +29,12 @@ class SubscriptRules:
         base = self.see(node.value)
         if isinstance(base, Group):
             return self.item(base, node)
+        if isinstance(base, Choice):
+            return self.over(base, lambda one: self.indexed(one, node))
+        return self.indexed(base, node)
+
+    def indexed(self, base, node):
+        """Return what is known about a subscript of one value."""
         if not isinstance(base, Array):
             many = getattr(node, "unpacks", None)
             raise self.refuse(
