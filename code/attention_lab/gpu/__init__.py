@@ -12,9 +12,9 @@ Read the recorder in this order; every file has one job.
    `webs` splits variables, `inference` with its rules (`inference_rules`,
    `subscript_rules`, `primitive_rules`, `bounds`, `values`) types them as
    Numba would, `choices` tells apart the arrays that one variable may stand
-   for, and a dialect writes text: `sites`, `emission`,
-   `scalar_code`, `python_dialect`, `compiled_dialect`. `lowering` puts
-   these in order.
+   for, and a dialect writes text: `sites`, `emission`, `view_code`,
+   `scalar_code`, `primitive_code`, `python_dialect`, `compiled_dialect`.
+   `lowering` puts these in order.
 3. Running it: `engines` chooses, `engine` interprets, `compiled_engine`
    compiles; both leave the turns to `schedule` and `warp`. `access` and
    `compiled_helpers` keep the log, `arithmetic` and `compiled_arithmetic`

@@ -164,6 +164,15 @@ def whole(x):
         return INT64_HALF - 1 if x > 0 else -INT64_HALF
 
 
+def cbrt(x):
+    """Return the cube root, which the oldest Python we serve has not."""
+    if x == 0 or math.isnan(x) or math.isinf(x):
+        return x
+    root = math.fabs(x) ** (1.0 / 3.0)
+    root = root - (root * root * root - math.fabs(x)) / (3.0 * root * root)
+    return math.copysign(root, x)
+
+
 def round_to(x, digits):
     """Round to decimal digits as Numba does, which differs from Python."""
     if math.isinf(x) or math.isnan(x):
@@ -275,6 +284,8 @@ def python_helpers():
         "__smaller": smaller,
         "__wrap64": wrap64,
         "__whole": whole,
+        "__cbrt64": cbrt,
+        "__cbrt32": _rounded(cbrt),
         "__round_to": lambda x, n: float(round_to(x, n)),
         "__power_whole": wrapped_power,
         "__edge": edge,

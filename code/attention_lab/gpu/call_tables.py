@@ -120,9 +120,21 @@ TAKES = {
     "any_sync": (2, 2),
     "fma": (3, 3),
     "selp": (3, 3),
+    "lanemask_lt": (0, 0),
     "threadfence": (0, 0),
     "threadfence_block": (0, 0),
     "threadfence_system": (0, 0),
+}
+# What to use instead of names that Numba has and the recorder has not.
+ADVICE = {
+    "libdevice": "Use math.exp(...) and the like.",
+    "activemask": (
+        "Which lanes run together is not defined: name them in a mask, or "
+        "ask with cuda.ballot_sync(0xFFFFFFFF, condition)."
+    ),
+    "const": "Pass the array to the kernel.",
+    "clock": "There is no time here: measure on a GPU.",
+    "clock64": "There is no time here: measure on a GPU.",
 }
 NOT_CALLED = {
     "threadIdx": "Write cuda.threadIdx.x.",

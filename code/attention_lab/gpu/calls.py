@@ -24,6 +24,7 @@ from attention_lab.gpu.device_names import (
     WARP_OPERATIONS,
     device_path,
     dtype_of,
+    named_dtype,
 )
 from attention_lab.gpu.errors import KernelError, UnsupportedConstruct
 from attention_lab.gpu.frames import Frame
@@ -213,6 +214,10 @@ class CallFlattener:
                 f"`cuda.{path}` is not a function", node.place, NOT_CALLED[path]
             )
         self.check_count(f"cuda.{path}", path, arguments, node)
+        if path == "nanosleep":
+            return ir.constant(None, node.place)  # time does not pass here
+        if path == "cbrt":
+            path = "math.cbrt"
         if path.startswith("threadfence"):
             return ir.primitive("threadfence", [], node.place)
         made = ir.primitive(path, self.operands(arguments), node.place)
@@ -250,9 +255,8 @@ class CallFlattener:
                 f"Write cuda.{path}(32, float32) or "
                 f"cuda.{path}((8, 8), float32).",
             )
-        shape = self.expression(given["shape"])
+        sizes = self.constant_value(given["shape"])
         dtype = self.expression(given["dtype"])
-        sizes = shape.value if isinstance(shape, ast.Constant) else None
         sizes = sizes if isinstance(sizes, tuple) else (sizes,)
         # A shared array of size 0 is the dynamic one; nothing else is empty.
         dynamic = path == "shared.array" and sizes == (0,)
@@ -267,7 +271,8 @@ class CallFlattener:
                 "A GPU needs its size when it compiles: use a constant from "
                 "the module or from the function around the kernel.",
             )
-        kind = dtype_of(dtype.value) if isinstance(dtype, ast.Constant) else 0
+        kind = dtype.value if isinstance(dtype, ast.Constant) else None
+        kind = named_dtype(kind) if isinstance(kind, str) else dtype_of(kind)
         if not isinstance(kind, np.dtype) or kind.char not in KINDS:
             raise UnsupportedConstruct(
                 f"`{ast.unparse(given['dtype'])}` is not the type of an "
@@ -283,6 +288,23 @@ class CallFlattener:
             (node.place.file, node.lineno, node.col_offset),
         )
         return made
+
+    def constant_value(self, node):
+        """Return the value of an expression that Numba takes as a constant.
+
+        Those are constants, and variables that are set once, to a constant;
+        None for all else. Arithmetic counts between literals only.
+        """
+        if isinstance(node, ast.Tuple):
+            return tuple(self.constant_value(part) for part in node.elts)
+        if isinstance(node, ast.Name):
+            value = self.frame.only_value(node.id)
+            if value is not None:
+                return self.constant_value(value)
+        if isinstance(node, ast.BinOp):
+            return folded(node)
+        found = self.expression(node)
+        return found.value if isinstance(found, ast.Constant) else None
 
     def user_call(self, definition, source, outer, defaults, node):
         """Put the body of a called function in the place of the call."""
@@ -328,3 +350,17 @@ class CallFlattener:
         return self.inline(
             frame, list(zip(parameters, values, strict=True)), node.place
         )
+
+
+def folded(node):
+    """Return what Python makes of arithmetic between literals, or None."""
+    if any(
+        not isinstance(part, (ast.Constant, ast.BinOp, ast.operator))
+        for part in ast.walk(node)
+    ):
+        return None
+    expression = ast.Expression(body=node)
+    try:
+        return eval(compile(expression, "<constant>", "eval"), {})
+    except ArithmeticError:
+        return None

@@ -80,7 +80,12 @@ class _Resolver:
 
     def block(self, statements):
         """Rewrite a list of statements."""
-        return [new for old in statements for new in self.statement(old)]
+        made = []
+        for old in statements:
+            made += self.statement(old)
+            if getattr(old, "ends_here", False):
+                break
+        return made
 
     def statement(self, node):
         """Rewrite one statement into any number of them."""
@@ -222,9 +227,7 @@ class _Resolver:
 
         def one(number):
             part = ir.name(self.part(name, number), place)
-            return make(
-                part, self.keys[name][number], {**chosen, name: number}
-            )
+            return make(part, self.keys[name][number], {**chosen, name: number})
 
         if name in chosen:
             return one(chosen[name])

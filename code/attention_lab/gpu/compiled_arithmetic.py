@@ -32,6 +32,13 @@ def mathematics(name, compile_):
     }
 
 
+def cube_root(compile_):
+    """Return the cube root for float64 and for float32."""
+    double = compile_(arithmetic.cbrt)
+    single = compile_(lambda x: np.float32(double(np.float64(x))))
+    return {"__cbrt64": double, "__cbrt32": single}
+
+
 def plain_functions():
     """Return the functions that Numba compiles as they are written."""
 

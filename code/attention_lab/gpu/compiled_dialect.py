@@ -126,6 +126,9 @@ class CompiledEmitter(ScalarEmitter):
         array, codes = self.view(target)
         self.refuse_half(array, target)
         text = self.as_type(value, array.dtype)
+        self.store_at(array, codes, text, target, place)
+
+    def store_at(self, array, codes, text, target, place):
         site = self.site(target, array, "write")
         if self.recorded and self.is_proven(array, codes):
             element = f"{array.name}[{', '.join(codes)}]"

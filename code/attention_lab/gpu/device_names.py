@@ -12,7 +12,21 @@ INDEX_NAMES = tuple(
     for base in ("threadIdx", "blockIdx", "blockDim", "gridDim")
     for axis in AXES
 )
-ATOMICS = ("add", "sub", "max", "min", "exch", "cas", "compare_and_swap")
+BIT_ATOMICS = ("and_", "or_", "xor")
+COUNTERS = ("inc", "dec")
+ATOMICS = (
+    "add",
+    "sub",
+    "max",
+    "min",
+    "nanmax",
+    "nanmin",
+    *BIT_ATOMICS,
+    *COUNTERS,
+    "exch",
+    "cas",
+    "compare_and_swap",
+)
 BLOCK_BARRIERS = (
     "syncthreads",
     "syncthreads_count",
@@ -55,6 +69,9 @@ KNOWN = frozenset(
         "atomic",
         "fma",
         "selp",
+        "cbrt",
+        "lanemask_lt",
+        "nanosleep",
     )
 )
 
@@ -164,3 +181,11 @@ def dtype_of(value):
         except TypeError:
             return None
     return None
+
+
+def named_dtype(name):
+    """Return the NumPy dtype with this name, or None."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return None

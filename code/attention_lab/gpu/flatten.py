@@ -85,6 +85,8 @@ class Flattener(LoopFlattener, ExpressionFlattener):
                 "Give each a name of its own.",
             )
         defaults = [self.saved(d) for d in self.operands(node.args.defaults)]
+        for default in defaults:
+            default.flattened = True
         self.frame.functions[node.name] = ir.LocalFunction(
             node, self.frame, defaults
         )
@@ -98,6 +100,8 @@ class Flattener(LoopFlattener, ExpressionFlattener):
         self.do_FunctionDef(ir.placed(made, node.place))
 
     def do_Expr(self, node):
+        if isinstance(node.value, ast.Constant):
+            return  # a docstring, or `...`
         value = self.expression(node.value)
         if not isinstance(value, (ast.Constant, ast.Name)):
             self.prelude.append(ir.placed(ast.Expr(value=value), node.place))

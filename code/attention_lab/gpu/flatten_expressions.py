@@ -6,6 +6,7 @@
 import ast
 
 from attention_lab.gpu import ir
+from attention_lab.gpu.call_tables import ADVICE
 from attention_lab.gpu.calls import CallFlattener
 from attention_lab.gpu.device_names import (
     INDEX_NAMES,
@@ -94,6 +95,8 @@ class ExpressionFlattener(SubscriptFlattener, CallFlattener):
         return node
 
     def see_Name(self, node):
+        if getattr(node, "flattened", False):
+            return node
         return self.finished(self.frame.resolve(node.id, node.place))
 
     @staticmethod
@@ -123,10 +126,14 @@ class ExpressionFlattener(SubscriptFlattener, CallFlattener):
             except KeyError:
                 value = getattr(base.value, node.attr, None)
                 if path is not None or value is None:
-                    raise self.unsupported(f"`cuda.{full}`", node) from None
+                    raise self.unsupported(
+                        f"`cuda.{full}`", node, ADVICE.get(full, "")
+                    ) from None
             return self.finished(ir.constant(value, node.place))
         if not hasattr(base.value, node.attr):
-            raise self.unsupported(f"`{ast.unparse(node)}`", node)
+            is_ours = type(base.value).__name__ == "CudaNamespace"
+            advice = ADVICE.get(node.attr, "") if is_ours else ""
+            raise self.unsupported(f"`{ast.unparse(node)}`", node, advice)
         return self.finished(
             ir.constant(getattr(base.value, node.attr), node.place)
         )

@@ -24,6 +24,10 @@ class Frame:
         self.definition = definition
         self.outer = outer
         self.number = number
+        arguments = definition.args
+        self.parameters = {
+            a.arg for a in (*arguments.posonlyargs, *arguments.args)
+        }
         self.own = own_names(definition)
         self.functions = {}
         self.loops = 0
@@ -40,6 +44,27 @@ class Frame:
         if not self.number:
             return name
         return f"{self.definition.name}_{self.number}_{name}"
+
+    def only_value(self, name):
+        """Return the expression that a variable is set to, if it is one."""
+        found = []
+        pending = list(self.definition.body)
+        if name in self.parameters or name in self.functions:
+            return None
+        while pending:
+            node = pending.pop()
+            if isinstance(node, ast.Assign):
+                (*_, target) = node.targets
+                if isinstance(target, ast.Name) and target.id == name:
+                    found.append(node.value)
+                    continue
+            if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+                continue
+            is_it = isinstance(node, ast.Name) and node.id == name
+            if is_it and isinstance(node.ctx, ast.Store):
+                return None
+            pending.extend(ast.iter_child_nodes(node))
+        return found[0] if len(found) == 1 else None
 
     def resolve(self, name, place):
         """Return the node that a name stands for here."""

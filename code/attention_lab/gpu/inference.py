@@ -76,6 +76,8 @@ class Inference(ExpressionRules):
                         f"`{missing.node.id}` never gets a value",
                         statement.place,
                     ) from None
+            if getattr(statement, "ends_here", False):
+                break  # Numba compiles nothing after `if None is None: return`
 
     # -- statements -----------------------------------------------------
 
@@ -112,14 +114,13 @@ class Inference(ExpressionRules):
                 "Make a new tuple, or use cuda.local.array.",
             )
         element = self.see(target)
-        if isinstance(element, Choice):
-            element = element.options[0]
-        if isinstance(element, Array):
+        if isinstance(element, (Array, Choice)) and not isinstance(
+            value, Number
+        ):
             raise UnsupportedConstruct(
-                f"assigning to a part of `{element.label}` at once is not "
-                "handled",
+                f"storing {describe(value)} in {describe(element)} at once",
                 node.place,
-                "Loop over its elements.",
+                "Numba's CUDA target copies no arrays: loop over the elements.",
             )
         if not isinstance(value, Number):
             raise UnsupportedConstruct(
@@ -132,7 +133,12 @@ class Inference(ExpressionRules):
     def do_If(self, node):
         node.decided = self.decided(node.test)
         if node.decided is not None:
-            self.block_of(node.body if node.decided else node.orelse)
+            taken = node.body if node.decided else node.orelse
+            self.block_of(taken)
+            node.ends_here = bool(taken) and (
+                isinstance(taken[-1], (ast.Return, ast.Break, ast.Continue))
+                or getattr(taken[-1], "ends_here", False)
+            )
             return
         varies = self.condition(node.test)
         self.partings += varies

@@ -170,6 +170,12 @@ class ExpressionRules(SubscriptRules, PrimitiveRules):
                 return number(INT64, low=0, high=LONGEST)
             if node.attr == "ndim":
                 return exactly(len(base.free))
+            if node.attr == "strides":
+                return Group(tuple(number(INT64) for _ in base.free))
+            if node.attr == "itemsize":
+                return exactly(base.dtype.itemsize)
+            if node.attr == "nbytes":
+                return number(INT64, low=0, high=LONGEST * 8)
         raise self.refuse(f"`.{node.attr}` of {describe(base)}", node)
 
     @staticmethod
@@ -185,6 +191,10 @@ class ExpressionRules(SubscriptRules, PrimitiveRules):
     # -- operators ------------------------------------------------------
 
     def see_BinOp(self, node):
+        if isinstance(node.op, ast.Add):
+            both = [self.see(side) for side in (node.left, node.right)]
+            if all(isinstance(side, Group) for side in both):
+                return Group(both[0].items + both[1].items)
         left, right = self.scalar(node.left), self.scalar(node.right)
         varies = left.varies or right.varies
         dtype = binary_dtype(node.op, left, right)

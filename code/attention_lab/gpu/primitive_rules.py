@@ -7,7 +7,9 @@ import numpy as np
 
 from attention_lab.gpu.device_names import (
     AXES,
+    BIT_ATOMICS,
     BLOCK_BARRIERS,
+    COUNTERS,
     INDEX_NAMES,
 )
 from attention_lab.gpu.limits import MAX_GRID, WARP_SIZE
@@ -96,6 +98,9 @@ class PrimitiveRules:
     def see_laneid(self, node):
         return Number(INT64, 0, WARP_SIZE - 1, True)
 
+    def see_lanemask_lt(self, node):
+        return Number(np.dtype("u4"), 0, 2**31 - 1, True)
+
     def see_warpsize(self, node):
         return exactly(WARP_SIZE)
 
@@ -146,6 +151,19 @@ class PrimitiveRules:
                 f"an atomic operation on `{array.label}` needs "
                 f"{len(array.free)} indices, not {count}",
                 node,
+            )
+        op = node.detail
+        if op in BIT_ATOMICS and array.dtype.kind not in "iu":
+            raise self.refuse(
+                f"cuda.atomic.{op} on {array.dtype} elements",
+                node,
+                "It works on whole numbers.",
+            )
+        if op in COUNTERS and array.dtype.name not in ("uint32", "uint64"):
+            raise self.refuse(
+                f"cuda.atomic.{op} on {array.dtype} elements",
+                node,
+                "It works on uint32 and uint64.",
             )
         for value in node.args[2:]:
             self.scalar(value)
