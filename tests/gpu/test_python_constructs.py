@@ -319,6 +319,6 @@ NUMBA_REFUSES = [
 
 @pytest.mark.parametrize(("lines", "words"), NUMBA_REFUSES)
 def test_what_numba_refuses_or_we_do_is_named(lines, words):
-    with pytest.raises(KernelError, match="kernel, line [23] `") as refusal:
+    with pytest.raises(KernelError, match=r"kernel, line [23] `") as refusal:
         record(function_of(lines), 1, 1, *arguments())
     assert words in str(refusal.value)
