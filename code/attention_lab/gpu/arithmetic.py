@@ -191,9 +191,11 @@ def round_to(x, digits):
     return z / large / small if digits >= 0 else z * small
 
 
-def power_whole(a, n):
+def power_whole(a, n, fault):
     """Raise a whole number to a whole power, in 64 bits, as Numba does."""
     if n < 0:
+        if a == 0:
+            raise ZeroDivisionError(fault)
         if a == 1 or a == -1:
             n = -n
         else:
@@ -210,7 +212,7 @@ def power_whole(a, n):
 def wrapped_power(a, n):
     """Return `power_whole` for Python's numbers, which have no width."""
     if n < 0:
-        return power_whole(a, n)
+        return power_whole(a, n, 0)
     return wrap64(pow(a, n, INT64_SPAN))
 
 

@@ -186,7 +186,7 @@ class ScalarEmitter(PrimitiveEmitter, Emitter):
         if isinstance(node.op, ast.Pow) and (
             right.low < 0 or not isinstance(node.right, ast.Constant)
         ):
-            return f"__power_whole({a}, {b})"
+            return f"__power_whole({a}, {b}{self.fault_argument(node)})"
         low, high = bounds.combine(
             node.op, (left.low, left.high), (right.low, right.high)
         )
