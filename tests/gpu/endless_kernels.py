@@ -268,3 +268,25 @@ def walks_a_square(flag, out):
             c += 1
         r += 1
     out[cuda.grid(1)] = total
+
+
+@cuda.jit
+def stops_in_a_loop(flag, out):
+    k = 0
+    while True:
+        k += 1
+        if k == flag[1]:
+            raise ValueError("too many trips")
+
+
+@cuda.jit
+def has_a_dead_branch(flag, out):
+    scale = None
+    k = 0
+    while k < flag[1]:
+        if scale is None:
+            k += 1
+        else:
+            cuda.syncthreads()
+            k = scale[0] if scale is not None else k
+    out[cuda.grid(1)] = k

@@ -99,3 +99,15 @@ def test_sixteen_million_trips_are_fine_in_machine_code():
     np.testing.assert_array_equal(out, [n * n // 2] * 2)
     long = run(kernels.counts_to, engine="compiled", trips=n * n, block=1)
     np.testing.assert_array_equal(long, [n * n] * 2)
+
+
+@pytest.mark.parametrize("engine", ["python", "compiled"])
+def test_a_loop_that_stops_the_thread_is_not_endless(engine):
+    with pytest.raises(KernelFault, match="because it raises ValueError"):
+        run(kernels.stops_in_a_loop, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["python", "compiled"])
+def test_a_branch_that_types_rule_out_says_nothing_about_a_loop(engine):
+    out = run(kernels.has_a_dead_branch, engine=engine, block=1)
+    np.testing.assert_array_equal(out, [TRIPS, TRIPS])

@@ -264,3 +264,32 @@ def test_threads_and_blocks_are_named_by_their_axes():
     said = recording.hazards[0].sentence
     assert "thread (1, 0, 0) of block 0 writes out[0, 0, 2]" in said
     assert next(recording.events.rows())["thread"] == (0, 0, 0)
+
+
+@cuda.jit
+def fills_a_row_of_a_part(out, row):
+    part = out[2:4]
+    part[row[0], 1:] = 7.0
+
+
+@pytest.mark.parametrize(
+    ("row", "words", "filled"),
+    [
+        (1, None, [3]),
+        (-1, "writes part[-1, 1], but part is out[2:4, 0:3]", [3]),
+        (2, "writes part[2, 1], but part is out[2:4, 0:3]", []),
+    ],
+)
+def test_each_element_of_a_filled_row_has_its_own_check(
+    row, words, filled, engine
+):
+    out = np.zeros((6, 3), float32)
+    recording = record(
+        fills_a_row_of_a_part, 1, 1, out, np.array([row]), engine=engine
+    )
+    expected = np.zeros((6, 3), float32)
+    expected[filled, 1:] = 7
+    np.testing.assert_array_equal(out, expected)
+    outside = [h for h in recording.hazards if h.kind == "out-of-bounds"]
+    assert [words in h.sentence for h in outside] == [True] * bool(words)
+    assert [h.count for h in outside] == [2] * bool(words)

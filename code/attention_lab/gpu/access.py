@@ -1,10 +1,11 @@
 """The checked, recorded accesses that lowered Python text calls."""
 
+import operator
 from functools import cache
 
 import numpy as np
 
-from attention_lab.gpu.arithmetic import WHOLE_TYPES
+from attention_lab.gpu.arithmetic import WHOLE_TYPES, larger, smaller
 from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.sites import SITE_BITS
 
@@ -239,6 +240,13 @@ def atomic_accesses(log, outside):
         "__sub": lambda old, value: old - value,
         "__max": lambda old, value: value if value > old else old,
         "__min": lambda old, value: value if value < old else old,
+        "__nanmax": larger,
+        "__nanmin": smaller,
+        "__and_": operator.and_,
+        "__or_": operator.or_,
+        "__xor": operator.xor,
+        "__inc": lambda old, most: 0 if old >= most else old + 1,
+        "__dec": lambda old, most: most if not 0 < old <= most else old - 1,
         "__exch": lambda old, value: value,
         "__cas": lambda old, expected, value: (
             value if old == expected else old

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attention_lab.gpu.errors import KernelError
+from attention_lab.gpu.errors import WrongArgument, WrongValue
 
 KINDS = "?bhilqBHILQefd"
 
@@ -64,7 +64,7 @@ def host_view(argument, who="the array"):
     copy_back = None
     if isinstance(argument, np.ndarray):
         if hasattr(argument, "mask"):
-            raise KernelError(
+            raise WrongArgument(
                 f"{who} is a masked array, and a kernel would not see the "
                 "mask: pass its .data and its .mask as two arrays"
             )
@@ -83,7 +83,7 @@ def host_view(argument, who="the array"):
         def copy_back():
             argument.copy_to_device(view)
     else:
-        raise KernelError(
+        raise WrongArgument(
             f"{who} is a {type(argument).__name__}; a kernel takes arrays "
             "and numbers"
         )
@@ -96,7 +96,7 @@ def _whole(value, who):
     for kind in (np.int64, np.uint64):
         if np.iinfo(kind).min <= value <= np.iinfo(kind).max:
             return kind(value)
-    raise KernelError(
+    raise WrongValue(
         f"{who} is {value}, which has no room in 64 bits: pass a float, or a "
         "smaller number"
     )
@@ -106,26 +106,26 @@ def _check_dtype(view, who):
     """Refuse numbers that Numba's kernels or the recorder cannot use."""
     dtype = view.dtype
     if dtype.names:
-        raise KernelError(
+        raise WrongArgument(
             f"{who} is structured, with the fields {', '.join(dtype.names)}, "
             "which kernels here cannot use: pass each field as an array of "
             "its own, such as numpy.ascontiguousarray(array["
             f"'{dtype.names[0]}'])"
         )
     if dtype.char not in KINDS:
-        raise KernelError(
+        raise WrongArgument(
             f"{who} has dtype {dtype}, which kernels here cannot use: "
             f"{_ADVICE.get(dtype.kind, 'convert it to')} float16/32/64, an "
             "integer type or bool"
         )
     if not dtype.isnative:
-        raise KernelError(
+        raise WrongArgument(
             f"{who} has dtype {dtype.str}, whose bytes are in the order that "
             "neither this computer nor a GPU uses: pass "
             f"array.astype('{dtype.name}')"
         )
     if isinstance(view, np.ndarray) and not view.flags.aligned:
-        raise KernelError(
+        raise WrongArgument(
             f"{who} does not begin at a multiple of its element's size, "
             "where a GPU cannot read it: pass a copy, array.copy()"
         )
@@ -156,7 +156,7 @@ def check_stores(lowered, arguments):
             f"(`{site.label}`)"
         )
         if not array.flags.writeable:
-            raise KernelError(
+            raise WrongArgument(
                 f"{who} is read-only, and the kernel stores into it "
                 f"({site.place}): pass a copy, array.copy(), and read the "
                 "results from that"
@@ -165,7 +165,7 @@ def check_stores(lowered, arguments):
             step == 0 and size > 1
             for step, size in zip(array.strides, array.shape, strict=True)
         ):
-            raise KernelError(
+            raise WrongArgument(
                 f"{who} is expanded: several of its elements are the same "
                 f"memory, and the kernel stores into it ({site.place}). Pass "
                 "a copy, array.copy() or tensor.contiguous()"
@@ -175,23 +175,23 @@ def check_stores(lowered, arguments):
 def _from_torch(tensor, who):
     """Share the memory of a torch tensor, or copy it from the GPU."""
     if getattr(tensor, "requires_grad", False):
-        raise KernelError(
+        raise WrongArgument(
             f"{who} is a tensor that requires a gradient: "
             "pass tensor.detach(), because a kernel is invisible to autograd"
         )
     if "bfloat16" in str(tensor.dtype):
-        raise KernelError(
+        raise WrongArgument(
             f"{who} is a bfloat16 tensor, which Numba would "
             "read as float16 and get wrong numbers: pass tensor.float()"
         )
     for problem, advice in _torch_problems(tensor):
-        raise KernelError(f"{who} is a tensor {problem}: pass {advice}")
+        raise WrongArgument(f"{who} is a tensor {problem}: pass {advice}")
     on_cpu = tensor.device.type == "cpu"
     try:
         view = (tensor if on_cpu else tensor.cpu()).numpy()
     except (TypeError, RuntimeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise KernelError(
+        raise WrongArgument(
             f"{who} is a {tensor.dtype} tensor that cannot be read as plain "
             f"numbers ({reason}): pass a dense float or integer tensor"
         ) from None

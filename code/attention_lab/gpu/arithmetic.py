@@ -242,9 +242,42 @@ def _whole_power(name):
     def function(a, b):
         if b > LAST_EXACT_POWER:
             return convert(_safe_two("pow")(float(a), float(b)))
+        if b < 0:
+            if a == 0:
+                raise ZeroDivisionError
+            if a not in (1, -1):
+                return 0
+            b = -b
         return (pow(a, b, INT64_SPAN) + half) % INT64_SPAN - half
 
     return function
+
+
+def cbrt(x):
+    """Return the cube root, which the oldest Python we serve has not."""
+    if x == 0 or math.isnan(x) or math.isinf(x):
+        return x
+    root = math.fabs(x) ** (1.0 / 3.0)
+    root = root - (root * root * root - math.fabs(x)) / (3.0 * root * root)
+    return math.copysign(root, x)
+
+
+def round_to(x, digits):
+    """Round to decimal digits as Numba does, which differs from Python."""
+    if math.isinf(x) or math.isnan(x):
+        return x
+    large = 1.0
+    if digits > 22:
+        small, large = 10.0 ** (digits - 22), 1e22
+    else:
+        small = 10.0 ** abs(digits)
+    y = x * small * large if digits >= 0 else x / small
+    if math.isinf(y):
+        return x
+    z = np.rint(y)
+    if math.fabs(y - z) == 0.5:
+        z = 2.0 * np.rint(y / 2.0)
+    return z / large / small if digits >= 0 else z * small
 
 
 def edge(i, size):
@@ -316,6 +349,9 @@ def python_helpers():
         "__shift_right": shift_right,
         "__power_int64": _whole_power("int64"),
         "__power_uint64": _whole_power("uint64"),
+        "__cbrt64": cbrt,
+        "__cbrt32": _rounded(cbrt),
+        "__round_to": lambda x, n: float(round_to(x, n)),
         "__edge": edge,
         "__length": length,
         "__span_at": span_at,

@@ -72,13 +72,19 @@ def _whole_power(kind, convert):
     """Return ``a ** b`` of whole numbers, in 64 bits as Numba has it."""
     last = arithmetic.LAST_EXACT_POWER
 
-    def function(a, b):
+    def function(a, b, place):
         if b > last:
             return convert(np.float64(a) ** np.float64(b))
+        count = np.int64(b)
+        if count < 0:
+            if a == 0:
+                raise ZeroDivisionError(place)
+            if a != 1 and a != -1:
+                return kind(0)
+            count = -count
         # Unsigned, because a signed overflow is undefined.
         result = np.uint64(1)
         factor = np.uint64(a)
-        count = np.int64(b)
         while count > 0:
             if count & 1:
                 result = result * factor
@@ -87,6 +93,13 @@ def _whole_power(kind, convert):
         return kind(result)
 
     return function
+
+
+def cube_root(compile_):
+    """Return the cube root for float64 and for float32."""
+    double = compile_(arithmetic.cbrt)
+    single = compile_(lambda x: np.float32(double(np.float64(x))))
+    return {"__cbrt64": double, "__cbrt32": single}
 
 
 def plain_functions(compile_, helpers):
@@ -140,6 +153,11 @@ def plain_functions(compile_, helpers):
         if b == 0:
             raise ZeroDivisionError(place)
         return a % b
+
+    def step(a, place):
+        if a == 0:
+            raise ValueError(place)
+        return a
 
     def shift_left(a, b):
         count = np.int64(b) & 0xFFFFFFFF
@@ -238,6 +256,7 @@ def plain_functions(compile_, helpers):
         "__divide": divide,
         "__floor_divide": floor_divide,
         "__modulo": modulo,
+        "__step": step,
         "__divide_whole": divide_whole,
         "__modulo_whole": modulo_whole,
         "__power32": power32,
@@ -250,6 +269,7 @@ def plain_functions(compile_, helpers):
         "__given": given,
         "__shift_left": shift_left,
         "__shift_right": shift_right,
+        "__round_to": arithmetic.round_to,
         "__round": rounded,
         "__floor": floor,
         "__ceil": ceil,

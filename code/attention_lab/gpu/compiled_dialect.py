@@ -10,12 +10,14 @@ their axes, and nothing needs wrapping to 64 bits by hand.
 
 import ast
 
+from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import WARP_OPERATIONS
 from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.loop_code import holds
 from attention_lab.gpu.python_dialect import (
     GRID,
     INDICES,
+    Literal,
     element_of,
     unwritten,
 )
@@ -72,6 +74,14 @@ class CompiledEmitter(ScalarEmitter):
         """Calculate unsigned: a signed overflow is undefined here too."""
         return f"__int64(__uint64({a}) {symbol} __uint64({b}))"
 
+    def do_For(self, node):
+        if isinstance(node.iter, ir.Primitive) and len(node.iter.args) == 3:
+            step = node.iter.args[2]
+            if step.known.low <= 0 <= step.known.high:
+                text = f"__step({self.code(step)}{self.blame()})"
+                node.iter.args[2] = Literal(text, step.known)
+        super().do_For(node)
+
     def count(self, node):
         """Return the text of a whole number."""
         text = self.code(node)
@@ -90,10 +100,7 @@ class CompiledEmitter(ScalarEmitter):
         return f"__given({text}, {node.id}__set{self.blame(node.id)})"
 
     def blame(self, variable=""):
-        fault = (self.place, variable)
-        if fault not in self.faults:
-            self.faults.append(fault)
-        return f", {self.faults.index(fault)}"
+        return f", {self.fault(variable)}"
 
     # -- statements -----------------------------------------------------
 
@@ -161,6 +168,9 @@ class CompiledEmitter(ScalarEmitter):
         array, codes = self.view(target)
         self.refuse_half(array, target)
         text = self.as_type(value, array.dtype)
+        self.store_at(array, codes, text, target, place)
+
+    def store_at(self, array, codes, text, target, place):
         site = self.site(target, array, "write")
         if self.recorded and self.is_proven(array, codes):
             element = f"{array.name}[{', '.join(codes)}]"

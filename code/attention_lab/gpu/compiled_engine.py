@@ -26,6 +26,7 @@ from attention_lab.gpu.engine import (
     shared_lengths,
     turns,
 )
+from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.naming import Names
 from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.schedule import BlockRun
@@ -101,7 +102,16 @@ def run_compiled(
     log = empty_log(FIRST_LOG) if recorded else None
     launch = (grid, block, shared_bytes, order, seed)
     while True:
-        done = _run_once(lowered, arguments, *launch, log)
+        try:
+            done = _run_once(lowered, arguments, *launch, log)
+        except _numba_error() as error:
+            # Our typing rules let through what the compiler does not take.
+            raise UnsupportedConstruct(
+                "a part of this kernel in the compiled engine",
+                f"`{lowered.name}`",
+                'Use engine="python". Numba says: '
+                + " ".join(str(error).split())[:200],
+            ) from None
         if log is None:
             return done
         end = int(log[0])
@@ -123,6 +133,13 @@ def run_compiled(
         )
         done.outside.append((site, tuple(values[:many]), spans))
     return done
+
+
+def _numba_error():
+    """Return the base of the errors of Numba's compiler."""
+    from numba.core.errors import NumbaError
+
+    return NumbaError
 
 
 def _run_once(lowered, arguments, grid, block, shared_bytes, order, seed, log):

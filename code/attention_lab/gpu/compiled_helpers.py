@@ -9,6 +9,7 @@ from attention_lab.gpu import arithmetic
 from attention_lab.gpu.access import MOST_AXES, NOWHERE
 from attention_lab.gpu.compiled_arithmetic import (
     conversions,
+    cube_root,
     mathematics,
     plain_functions,
 )
@@ -177,9 +178,10 @@ def compiled_helpers():
     for name in arithmetic.UNARY + arithmetic.BINARY:
         if hasattr(math, name):
             helpers.update(mathematics(name, compile_))
+    helpers.update(cube_root(compile_))
     namespace = {"junk": _make_junk(numba), "landed": compile_(_landed)}
     helpers["__span"] = compile_(_span)
-    for name in ("add", "sub", "max", "min", "exch", "cas"):
+    for name in _ATOMICS:
         namespace[f"atomic_{name}"] = compile_(_ATOMICS[name])
         helpers[f"__{name}"] = namespace[f"atomic_{name}"]
     for many in range(1, MOST_AXES + 1):
@@ -191,7 +193,9 @@ def _accesses(many, namespace, helpers, compile_):
     """Add the recorded accesses to arrays of `many` axes."""
     pieces = _pieces(many)
     text = _ACCESS.format(**pieces)
-    for op in ("add", "sub", "max", "min", "exch"):
+    for op in _ATOMICS:
+        if op == "cas":
+            continue
         text += _ATOMIC.format(**pieces, op=op, values="value")
     text += _ATOMIC.format(**pieces, op="cas", values="expected, value")
     made = {}
@@ -217,47 +221,40 @@ def _make_junk(numba):
     return junk
 
 
-def _add(memory, index, value):
-    old = memory[index]
-    memory[index] = old + value
-    return old
-
-
-def _sub(memory, index, value):
-    old = memory[index]
-    memory[index] = old - value
-    return old
-
-
-def _max(memory, index, value):
-    old = memory[index]
-    memory[index] = value if value > old else old
-    return old
-
-
-def _min(memory, index, value):
-    old = memory[index]
-    memory[index] = value if value < old else old
-    return old
-
-
-def _exch(memory, index, value):
-    old = memory[index]
-    memory[index] = value
-    return old
-
-
 def _cas(memory, index, expected, value):
     old = memory[index]
     memory[index] = value if old == expected else old
     return old
 
 
-_ATOMICS = {
-    "add": _add,
-    "sub": _sub,
-    "max": _max,
-    "min": _min,
-    "exch": _exch,
-    "cas": _cas,
+_UPDATE = """
+def update(memory, index, value):
+    old = memory[index]
+    memory[index] = {new}
+    return old
+"""
+_NEW = {
+    "add": "old + value",
+    "sub": "old - value",
+    "max": "value if value > old else old",
+    "min": "value if value < old else old",
+    "nanmax": "value if value > old or old != old else old",
+    "nanmin": "value if value < old or old != old else old",
+    "and_": "old & value",
+    "or_": "old | value",
+    "xor": "old ^ value",
+    "inc": "old * 0 if old >= value else old + 1",
+    "dec": "value if old == 0 or old > value else old - 1",
+    "exch": "value",
 }
+
+
+def _update(new):
+    """Return the function that replaces an element by this text."""
+    made = {}
+    exec(_UPDATE.format(new=new), made)
+    return made["update"]
+
+
+_ATOMICS = {name: _update(new) for name, new in _NEW.items()}
+_ATOMICS["cas"] = _cas

@@ -9,7 +9,6 @@ engine keeps its arrays is left to the dialects.
 # ruff: noqa: D102
 
 import ast
-from dataclasses import replace
 
 from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import BLOCK_BARRIERS, WARP_OPERATIONS
@@ -21,22 +20,19 @@ from attention_lab.gpu.sites import (
     STOP_BITS,
     Site,
     Stop,
-    Unproven,
+    UnprovenPart,
     Writer,
     stop_text,
 )
 from attention_lab.gpu.values import (
     Array,
-    At,
-    Group,
     Nothing,
     Span,
-    Whole,
-    exactly,
 )
+from attention_lab.gpu.view_code import ViewEmitter
 
 
-class Emitter(LoopEmitter):
+class Emitter(LoopEmitter, ViewEmitter):
     """What both dialects share: statements, views, and where events are.
 
     Parameters
@@ -111,177 +107,43 @@ class Emitter(LoopEmitter):
         self.stops.append(stop)
         return len(self.stops) - 1
 
+    def fault(self, detail=""):
+        """Return the number by which a thread says that it failed here.
+
+        Parameters
+        ----------
+        detail : the variable that has no value, or why the kernel stops
+        """
+        fault = (self.place, detail)
+        if fault not in self.faults:
+            self.faults.append(fault)
+        return self.faults.index(fault)
+
     def fresh(self):
         """Return the name of a new helper variable."""
         self.counter += 1
         return f"__k{self.counter}"
-
-    # -- views of arrays ------------------------------------------------
-
-    def size(self, array, axis, codes):
-        """Return the code for the length of one axis of a view."""
-        if isinstance(array.axes[axis], Span):
-            return codes[axis][1]
-        return self.full_size(array, axis)
-
-    def full_size(self, array, axis):
-        """Return the code for the length of one axis of the memory."""
-        if array.shape[axis] is not None:
-            return str(array.shape[axis])
-        return f"{array.name}__n{axis}"
-
-    def view(self, node):
-        """Return an array value and the code for each axis it has changed.
-
-        The code is None for an untouched axis, text for a fixed index, and
-        a pair of texts (start, length) for a part.
-        """
-        known = node.known
-        if isinstance(node, ast.Name):
-            codes = []
-            for k, axis in enumerate(known.axes):
-                stem = f"{node.id}__{k}"
-                names = {Whole: (), At: (stem,), Span: (stem, stem + "n")}
-                parts = names[type(axis)]
-                if getattr(node, "may_be_unset", False):
-                    parts = tuple(self.if_set(node, part) for part in parts)
-                codes.append(parts if len(parts) > 1 else (*parts, None)[0])
-            return known, codes
-        if isinstance(node, ast.Subscript):
-            return self.sliced(node)
-        return known, [None] * len(known.axes)
-
-    def sliced(self, node):
-        """Return the view that a subscript makes."""
-        array, codes = self.view(node.value)
-        codes = list(codes)
-        axes = list(array.axes)
-        for axis, (part, text, index) in zip(
-            array.free, self.parts(node), strict=False
-        ):
-            size = self.size(array, axis, codes)
-            size_known = (
-                axes[axis].length
-                if isinstance(axes[axis], Span)
-                else exactly(array.shape[axis])
-                if array.shape[axis] is not None
-                else None
-            )
-            if isinstance(part, ast.Slice):
-                if part.lower is None and part.upper is None:
-                    continue
-                codes[axis] = self.part_of_axis(codes[axis], part, size)
-                axes[axis] = (
-                    node.known.axes[axis]
-                    if isinstance(node.known, Array)
-                    else axes[axis]
-                )
-                continue
-            if index.low == index.high < 0:
-                # Numba counts a negative index from the end, on a GPU too.
-                back = -int(index.low)
-                text = f"({size} - {back} if {size} >= {back} else -{back})"
-                if size_known is not None:
-                    index = replace(
-                        index,
-                        low=size_known.low - back,
-                        high=size_known.high - back,
-                    )
-            inside = (
-                size_known is not None
-                and index.low >= 0
-                and index.high < size_known.low
-            )
-            codes[axis] = self.index_on(axes[axis], codes[axis], text, inside)
-            axes[axis] = At(index)
-        if getattr(node.value, "may_be_unset", False):
-            self.guard_whole(node.value, codes)
-        known = node.known
-        if not isinstance(known, Array):
-            known = Array(
-                array.name,
-                array.label,
-                array.space,
-                array.dtype,
-                array.shape,
-                tuple(axes),
-            )
-        return known, codes
-
-    def guard_whole(self, node, codes):
-        """Let the first index fail if the name stands for no array yet."""
-        if all(isinstance(axis, Whole) for axis in node.known.axes):
-            first = next(k for k, code in enumerate(codes) if code is not None)
-            code = codes[first]
-            if isinstance(code, tuple):
-                codes[first] = (self.if_set(node, code[0]), code[1])
-            else:
-                codes[first] = type(code)(self.if_set(node, code))
 
     def note_set(self, name, place):
         """Write down that a variable now has a value, if that may matter."""
         if name in self.unset:
             self.out.line(f"{name}__set = True", place)
 
-    def item(self, node):
-        """Return the text of one item of a tuple."""
-        base = node.value
-        if isinstance(base, ast.Attribute) and isinstance(
-            node.slice, ast.Constant
-        ):
-            array, codes = self.view(base.value)
-            axis = array.free[node.slice.value]
-            return self.size(array, axis, codes)
-        return f"{self.code(base)}[{self.code(node.slice)}]"
-
-    def parts(self, node):
-        """Yield (node, code, known) for every part of an index."""
-        index = node.slice
-        if isinstance(index, ast.Tuple):
-            parts = index.elts
-        elif isinstance(index, ast.Slice):
-            parts = [index]
-        elif isinstance(index.known, Group):
-            whole = self.code(index)
-            for k, item in enumerate(index.known.items):
-                yield index, f"{whole}[{k}]", item
-            return
-        else:
-            parts = [index]
-        for part in parts:
-            if isinstance(part, ast.Slice):
-                yield part, None, None
-            else:
-                yield part, self.code(part), part.known
-
-    def index_on(self, axis, code, text, inside):
-        """Return the code of an index into an axis, perhaps a part of one."""
-        if not isinstance(axis, Span):
-            return text if inside else Unproven(text)
-        start, length = code
-        if inside:
-            return f"({start} + {text})"
-        return Unproven(self.span(text, start, length))
-
-    def part_of_axis(self, code, part, size):
-        """Return (start, length) of the part that a slice selects."""
-        lower = "0" if part.lower is None else self.code(part.lower)
-        upper = size if part.upper is None else self.code(part.upper)
-        start = f"__edge({lower}, {size})"
-        length = f"__length({lower}, {upper}, {size})"
-        if code is not None:
-            start = f"({code[0]} + {start})"
-        return start, length
-
     # -- statements -----------------------------------------------------
+
+    def sequence(self, statements):
+        """Write statements, up to one after which nothing can follow."""
+        for statement in statements:
+            self.place = statement.place
+            getattr(self, f"do_{type(statement).__name__}")(statement)
+            if getattr(statement, "ends_here", False):
+                break
 
     def block(self, statements):
         """Write statements one level deeper."""
         self.out.depth += 1
         before = len(self.out.lines)
-        for statement in statements:
-            self.place = statement.place
-            getattr(self, f"do_{type(statement).__name__}")(statement)
+        self.sequence(statements)
         if len(self.out.lines) == before:
             self.out.line("pass")
         self.out.depth -= 1
@@ -295,13 +157,19 @@ class Emitter(LoopEmitter):
         elif isinstance(value, ir.Primitive) and value.op == "threadfence":
             if self.recorded:
                 self.mark(FENCES[value.detail], node.place)
+        elif ir.stops(node):
+            number = self.fault(value.detail)
+            self.out.line(f"raise AssertionError({number})", node.place)
         else:
             self.out.line(self.code(value), node.place)
 
     def do_Assign(self, node):
         target, value = node.targets[0], node.value
         if isinstance(target, ast.Subscript):
-            self.store(target, value, node.place)
+            if isinstance(target.known, Array):
+                self.fill(target, value, node.place)
+            else:
+                self.store(target, value, node.place)
             return
         if isinstance(value, ir.Primitive):
             if value.op in BLOCK_BARRIERS or value.op in WARP_OPERATIONS:
@@ -333,8 +201,50 @@ class Emitter(LoopEmitter):
                 self.out.line(f"{stem}n = {code[1]}", place)
             elif code is not None:
                 self.out.line(f"{stem} = {code}", place)
+            elif isinstance(target.known.axes[k], Span):
+                size = self.full_size(target.known, k)
+                self.out.line(f"{stem} = 0", place)
+                self.out.line(f"{stem}n = {size}", place)
+
+    def fill(self, target, value, place):
+        """Write ``part[...] = number``: a loop over every axis that is left."""
+        array, codes = self.view(target)
+        number = self.fresh()
+        self.out.line(f"{number} = {self.as_type(value, array.dtype)}", place)
+        depth = self.out.depth
+        codes = [self.written_once(code, place) for code in codes]
+        for axis in array.free:
+            counter = self.fresh()
+            size = self.size(array, axis, codes)
+            self.out.line(f"for {counter} in range({size}):", place)
+            self.out.depth += 1
+            codes[axis] = (
+                counter
+                if codes[axis] is None
+                else f"({codes[axis][0]} + {counter})"
+            )
+        self.store_at(array, codes, number, target, place)
+        self.out.depth = depth
+
+    def written_once(self, code, place):
+        """Return the code of an index that is used more than once."""
+        if code is None:
+            return None
+        if isinstance(code, tuple):
+            return tuple(self.written_once(part, place) for part in code)
+        if isinstance(code, UnprovenPart):
+            # The check stays beside the access that it belongs to.
+            return self.part_index(
+                *(self.written_once(part, place) for part in code.parts)
+            )
+        name = self.fresh()
+        self.out.line(f"{name} = {code}", place)
+        return type(code)(name)
 
     def do_If(self, node):
+        if node.decided is not None:
+            self.sequence(node.body if node.decided else node.orelse)
+            return
         self.out.line(f"if {self.code(node.test)}:", node.place)
         self.block(node.body)
         if node.orelse:
@@ -367,6 +277,10 @@ class Emitter(LoopEmitter):
 
     def store(self, target, value, place):
         """Write an assignment to an array element."""
+        raise NotImplementedError
+
+    def store_at(self, array, codes, text, target, place):
+        """Write the store of a value that has the array's type already."""
         raise NotImplementedError
 
     def exchange(self, node):

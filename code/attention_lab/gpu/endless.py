@@ -147,7 +147,7 @@ class _Analysis:
             if isinstance(node, ast.For):
                 self.need(node.target.id, [*tests, *around])
             if isinstance(node, ast.While) or any(
-                isinstance(inner, LEAVES) for inner in ast.walk(node)
+                leaves(inner) for inner in ast.walk(node)
             ):
                 self.ends.extend(tests)
             for body in bodies_of(node):
@@ -188,7 +188,7 @@ class _Analysis:
         None if the statements never get to their end.
         """
         for node in statements:
-            if isinstance(node, LEAVES):
+            if leaves(node):
                 return None
             for expression in expressions_of(node):
                 self.find_carried(expression, surely)
@@ -287,6 +287,11 @@ def adds_nothing(node):
         and not known.is_float
         and known.low == known.high == 0
     )
+
+
+def leaves(node):
+    """Say whether nothing follows a statement in its trip."""
+    return isinstance(node, LEAVES) or ir.stops(node)
 
 
 def conditions_of(node):

@@ -25,6 +25,7 @@ from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.schedule import BlockRun, Boxes, Segments
 
 _HELPERS = {**python_helpers(), "__Endless": Endless}
+ORDERS = ("ascending", "descending", "shuffled")
 FAULTS = (
     Endless,
     IndexError,
@@ -32,6 +33,7 @@ FAULTS = (
     ValueError,
     OverflowError,
     UnboundLocalError,
+    AssertionError,
 )
 
 
@@ -64,12 +66,7 @@ def turns(count, order, seed):
     if order == "descending":
         numbers.reverse()
     elif order == "shuffled":
-        random.Random(seed).shuffle(numbers)
-    elif order != "ascending":
-        raise ValueError(
-            f"order is {order!r}; it can be 'ascending', 'descending' or "
-            "'shuffled'"
-        )
+        random.Random(int(seed)).shuffle(numbers)
     return numbers
 
 
@@ -233,15 +230,16 @@ def fault(lowered, error, who):
     for frame in traceback.extract_tb(sys.exc_info()[2]):
         if frame.filename == lowered.filename:
             place = lowered.origins[frame.lineno - 1] or place
-    variable = ""
+    detail = ""
     if isinstance(error, UnboundLocalError):
-        # Python says "cannot access local variable 'x' where ..."; what a
-        # view depends on has names that end in __0, __0n or __set.
-        variable = re.sub(r"__(\d+n?|set)$", "", str(error).split("'")[1])
-    return explained(lowered, error, place, variable, who)
+        # Python says "cannot access local variable 'x' where ...".
+        detail = str(error).split("'")[1]
+    if isinstance(error, AssertionError):
+        place, detail = lowered.faults[error.args[0]]
+    return explained(lowered, error, place, detail, who)
 
 
-def explained(lowered, error, place, variable, who):
+def explained(lowered, error, place, detail, who):
     """Return an error of a running kernel as a sentence for its author.
 
     Parameters
@@ -249,7 +247,7 @@ def explained(lowered, error, place, variable, who):
     lowered : the kernel
     error : what was raised
     place : the line, or None if it is not known
-    variable : the variable that has no value, if that is the error
+    detail : the variable that has no value, or why the kernel stops
     who : the thread, in words
     """
     if isinstance(error, Endless):
@@ -270,10 +268,21 @@ def explained(lowered, error, place, variable, who):
             "division-by-zero",
         )
     if isinstance(error, UnboundLocalError):
+        # What a view depends on has a name that ends in __0, __0n and so on.
+        name = re.sub(r"__(\d+n?|set|which)$", "", detail)
         return KernelFault(
-            f"{where} uses `{lowered.labels.get(variable, variable)}`, which "
-            "has no value on the path it took; on a GPU it would hold "
-            "anything. Set it before the condition.",
+            f"{where} uses `{lowered.labels.get(name, name)}`, which has no "
+            "value on the path it took; on a GPU it would hold anything. Set "
+            "it before the condition.",
             "unset-variable",
         )
+    if isinstance(error, AssertionError):
+        return KernelFault(
+            f"{where} stops, because {detail}. On a GPU it would stop without "
+            "a word, and its results would be missing, unless the kernel is "
+            "compiled with debug=True.",
+            "stopped",
+        )
+    if isinstance(error, ValueError) and error.args[:1] != (str(error),):
+        error = "range() arg 3 must not be zero"  # machine code's number
     return KernelFault(f"{where} cannot compute this: {error}.", "fault")

@@ -23,6 +23,10 @@ class Frame:
         self.definition = definition
         self.outer = outer
         self.number = number
+        arguments = definition.args
+        self.parameters = {
+            a.arg for a in (*arguments.posonlyargs, *arguments.args)
+        }
         self.own = own_names(definition)
         self.functions = {}
         self.labels = {}
@@ -42,6 +46,27 @@ class Frame:
         inside = f"{self.definition.name}_{self.number}_{name}"
         self.labels[inside] = name
         return inside
+
+    def only_value(self, name):
+        """Return the expression that a variable is set to, if it is one."""
+        found = []
+        pending = list(self.definition.body)
+        if name in self.parameters or name in self.functions:
+            return None
+        while pending:
+            node = pending.pop()
+            if isinstance(node, ast.Assign):
+                (*_, target) = node.targets
+                if isinstance(target, ast.Name) and target.id == name:
+                    found.append(node.value)
+                    continue
+            if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+                continue
+            is_it = isinstance(node, ast.Name) and node.id == name
+            if is_it and isinstance(node.ctx, ast.Store):
+                return None
+            pending.extend(ast.iter_child_nodes(node))
+        return found[0] if len(found) == 1 else None
 
     def resolve(self, name, place):
         """Return the node that a name stands for here."""
@@ -65,6 +90,8 @@ def own_names(definition):
     """Return the names that a function assigns to, and its parameters."""
     arguments = definition.args
     names = {a.arg for a in (*arguments.posonlyargs, *arguments.args)}
+    if arguments.vararg:
+        names.add(arguments.vararg.arg)
     pending = list(definition.body)
     while pending:
         node = pending.pop()
@@ -78,3 +105,21 @@ def own_names(definition):
             names.add(node.id)
         pending.extend(ast.iter_child_nodes(node))
     return names
+
+
+def count_returns(definition):
+    """Count the ``return`` statements, nested functions aside."""
+    count = 0
+    pending = list(definition.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            continue
+        count += isinstance(node, ast.Return)
+        pending.extend(ast.iter_child_nodes(node))
+    return count
+
+
+def contains_return(node):
+    """Say whether a ``return`` is inside, nested functions aside."""
+    return count_returns(node) > 0

@@ -17,6 +17,7 @@ from attention_lab.gpu.inference_rules import ExpressionRules, NotYetKnown
 from attention_lab.gpu.values import (
     INT64,
     Array,
+    Choice,
     Group,
     Number,
     describe,
@@ -82,6 +83,8 @@ class Inference(ExpressionRules):
                         f"`{missing.node.id}` never gets a value",
                         statement.place,
                     ) from None
+            if getattr(statement, "ends_here", False):
+                break  # Numba compiles nothing after `if None is None: return`
 
     # -- statements -----------------------------------------------------
 
@@ -100,6 +103,7 @@ class Inference(ExpressionRules):
             ) from None
         if old is not None and new != old and self.widening:
             new = widen(old, new)
+        self.must_resolve |= isinstance(new, Choice)
         self.variables[name] = new
 
     def do_Assign(self, node):
@@ -110,13 +114,20 @@ class Inference(ExpressionRules):
             if self.annotating:
                 target.known = self.variables[target.id]
             return
-        element = self.see(target)
-        if isinstance(element, Array):
+        if isinstance(self.see(target.value), Group):
             raise UnsupportedConstruct(
-                f"assigning to a part of `{element.label}` at once is not "
-                "handled",
+                "assigning to an item of a tuple, which is constant",
                 node.place,
-                "Loop over its elements.",
+                "Make a new tuple, or use cuda.local.array.",
+            )
+        element = self.see(target)
+        if isinstance(element, (Array, Choice)) and not isinstance(
+            value, Number
+        ):
+            raise UnsupportedConstruct(
+                f"storing {describe(value)} in {describe(element)} at once",
+                node.place,
+                "Numba's CUDA target copies no arrays: loop over the elements.",
             )
         if not isinstance(value, Number):
             raise UnsupportedConstruct(
@@ -127,8 +138,16 @@ class Inference(ExpressionRules):
         self.see(node.value)
 
     def do_If(self, node):
-        test = self.see(node.test)
-        varies = getattr(test, "varies", False)
+        node.decided = self.decided(node.test)
+        if node.decided is not None:
+            taken = node.body if node.decided else node.orelse
+            self.block_of(taken)
+            node.ends_here = bool(taken) and (
+                isinstance(taken[-1], (ast.Return, ast.Break, ast.Continue))
+                or getattr(taken[-1], "ends_here", False)
+            )
+            return
+        varies = self.condition(node.test)
         self.partings += varies
         self.divergent += varies
         self.block_of(node.body)
@@ -136,14 +155,14 @@ class Inference(ExpressionRules):
         self.divergent -= varies
 
     def do_While(self, node):
-        self.loop(node, getattr(self.see(node.test), "varies", False))
+        self.loop(node, self.condition(node.test))
 
     def do_For(self, node):
         varies = False
         if isinstance(node.iter, ir.Primitive):
             limits = [self.integer(a) for a in node.iter.args]
             varies = any(limit.varies for limit in limits)
-            value = self.counter(limits)
+            value = self.counter(limits, node.place)
             node.iter.known = Group(tuple(limits))
         else:
             value = None
@@ -212,7 +231,7 @@ class Inference(ExpressionRules):
         """Say whether an operation waits for the whole block."""
         return op in BLOCK_BARRIERS
 
-    def counter(self, limits):
+    def counter(self, limits, place):
         """Return what is known about the variable of a ``range`` loop."""
         start, stop, step = 0, limits[-1], None
         zero = Number(INT64, 0, 0)
@@ -222,6 +241,12 @@ class Inference(ExpressionRules):
             start, stop = limits
         else:
             start, stop, step = limits
+        if step is not None and step.low == step.high == 0:
+            raise UnsupportedConstruct(
+                "a `range` with a step of 0 never ends",
+                place,
+                "Use a step that is not 0.",
+            )
         if step is None or step.low > 0:
             low, high = start.low, stop.high - 1
         elif step.high < 0:

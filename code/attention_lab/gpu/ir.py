@@ -32,11 +32,19 @@ class Once(ast.stmt):
 
 
 class LocalFunction:
-    """A function defined inside a kernel, with the frame it was made in."""
+    """A function defined inside a kernel.
 
-    def __init__(self, definition, frame):
+    Attributes
+    ----------
+    definition : its ``def`` statement
+    frame : the frame it was made in
+    defaults : the values of its last parameters, kept when it was made
+    """
+
+    def __init__(self, definition, frame, defaults):
         self.definition = definition
         self.frame = frame
+        self.defaults = defaults
 
 
 def primitive(op, args, place, detail=None):
@@ -81,3 +89,9 @@ def element(base, index, source, context):
     node.place = source.place
     node.column = source.column
     return node
+
+
+def stops(node):
+    """Say whether a statement stops the thread, as ``raise`` does."""
+    value = getattr(node, "value", None)
+    return isinstance(value, Primitive) and value.op == "stopped"

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attention_lab.gpu.choices import resolve_choices, which_of
 from attention_lab.gpu.endless import Loop
-from attention_lab.gpu.errors import KernelError, UnsupportedConstruct
+from attention_lab.gpu.errors import UnsupportedConstruct, WrongArgument
 from attention_lab.gpu.flatten import Flattener
 from attention_lab.gpu.inference import Inference
 from attention_lab.gpu.kernel_source import python_function
@@ -48,7 +49,7 @@ class Lowered:
     ticking : for each loop that writes ticks, the one around it, or -1
     stops : every place that waits; number 0 means "finished"
     loops : every `while` loop, with its limit
-    faults : (place, variable) by the number that machine code reports
+    faults : (place, variable or reason) by the number that a thread reports
     labels : what the reader calls a variable, by its name in the text
     notes : what was noticed while typing, by (kind, place)
     constants : values that the text refers to by name
@@ -103,7 +104,7 @@ def known_arguments(parameters, arguments):
     for name, argument in zip(parameters, arguments, strict=True):
         if isinstance(argument, np.ndarray):
             if argument.ndim == 0:
-                raise KernelError(
+                raise WrongArgument(
                     f"the argument `{name}` is an array without axes: pass "
                     "a number, array.item(), or an array of one element, "
                     "array.reshape(1)"
@@ -151,13 +152,24 @@ def _lower(function, arguments, block, recorded, emitter_class):
     flat = Flattener(function)
     parameters = flat.parameters
     if len(arguments) != len(parameters):
-        raise KernelError(
+        raise WrongArgument(
             f"`{flat.source.name}` takes {len(parameters)} arguments "
             f"({', '.join(parameters)}), and {len(arguments)} were given"
         )
     old_names, unset = split_variables(flat.body, parameters)
     known = known_arguments(parameters, arguments)
     inference = Inference(flat.body, known, block)
+    if inference.must_resolve:
+        flat.body = resolve_choices(
+            flat.body,
+            inference.variables,
+            parameters,
+            flat.source.definition.place,
+        )
+        inference = Inference(flat.body, known, block)
+        for name in list(old_names):
+            old_names[which_of(name)] = old_names[name]
+        unset |= {which_of(name) for name in unset}
     emitter = emitter_class(recorded, block)
     emitter.unset = unset
     own = inference.allocations.values()

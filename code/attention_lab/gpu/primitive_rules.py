@@ -7,7 +7,9 @@ import numpy as np
 
 from attention_lab.gpu.device_names import (
     AXES,
+    BIT_ATOMICS,
     BLOCK_BARRIERS,
+    COUNTERS,
     INDEX_NAMES,
 )
 from attention_lab.gpu.limits import MAX_GRID, WARP_SIZE
@@ -20,10 +22,12 @@ from attention_lab.gpu.values import (
     UINT32,
     UINT64,
     Array,
+    Choice,
     Group,
     Nothing,
     Number,
     Whole,
+    describe,
     exactly,
     integer_range,
     number,
@@ -98,6 +102,9 @@ class PrimitiveRules:
     def see_laneid(self, node):
         return Number(INT32, 0, WARP_SIZE - 1, True)
 
+    def see_lanemask_lt(self, node):
+        return Number(np.dtype("u4"), 0, 2**31 - 1, True)
+
     def see_warpsize(self, node):
         return Number(INT32, WARP_SIZE, WARP_SIZE)
 
@@ -131,17 +138,36 @@ class PrimitiveRules:
 
     def see_atomic(self, node):
         array = self.see(node.args[0])
+        return self.over(array, lambda one: self.atomic(one, node))
+
+    def atomic(self, array, node):
+        """Return the result of an atomic operation on one array."""
         if not isinstance(array, Array) or array.space == "local":
             raise self.refuse(
                 "an atomic operation needs a global or shared array", node
             )
         index = self.see(node.args[1])
+        if not isinstance(index, Group):
+            self.integer(node.args[1])
         count = len(index.items) if isinstance(index, Group) else 1
         if count != len(array.free):
             raise self.refuse(
                 f"an atomic operation on `{array.label}` needs "
                 f"{len(array.free)} indices, not {count}",
                 node,
+            )
+        op = node.detail
+        if op in BIT_ATOMICS and array.dtype.kind not in "iu":
+            raise self.refuse(
+                f"cuda.atomic.{op} on {array.dtype} elements",
+                node,
+                "It works on whole numbers.",
+            )
+        if op in COUNTERS and array.dtype.name not in ("uint32", "uint64"):
+            raise self.refuse(
+                f"cuda.atomic.{op} on {array.dtype} elements",
+                node,
+                "It works on uint32 and uint64.",
             )
         for value in node.args[2:]:
             self.scalar(value)
@@ -191,16 +217,33 @@ class PrimitiveRules:
 
     # -- arithmetic -----------------------------------------------------
 
-    def see_range(self, node):
-        raise self.refuse("`range` outside a `for`", node)
+    def only_in_for(self, node):
+        raise self.refuse(f"`{node.op}` outside the head of a `for`", node)
+
+    see_range = only_in_for
+    see_enumerate = only_in_for
+    see_zip = only_in_for
+
+    def see_is_none(self, node):
+        value = self.see(node.args[0])
+        return exactly(value == Nothing())
+
+    def see_stopped(self, node):
+        return Nothing()
 
     def see_len(self, node):
         value = self.see(node.args[0])
         if isinstance(value, Group):
             return exactly(len(value.items))
-        if isinstance(value, Array):
-            return self.size(value, value.free[0])
-        raise self.refuse("`len` of a number", node)
+        if isinstance(value, (Array, Choice)):
+            return self.over(value, lambda one: self.size(one, one.free[0]))
+        if node.detail is not None:
+            raise self.refuse(
+                f"a `for` over `{node.detail}`, which is {describe(value)}",
+                node,
+                "Loop over range(...), an array or a tuple.",
+            )
+        raise self.refuse(f"`len` of {describe(value)}", node)
 
     def extreme(self, node):
         """Return the result of ``min`` or ``max``."""
@@ -258,15 +301,20 @@ class PrimitiveRules:
     def see_round(self, node):
         value = self.scalar(node.args[0])
         if len(node.args) == 2:
-            return value
+            self.integer(node.args[1])
+            # Numba rounds a whole number to digits as a float64.
+            return value if value.is_float else number(FLOAT64, value.varies)
         return number(INT64, value.varies)
-
-    def see_pow(self, node):
-        raise self.refuse("`pow(a, b)`", node, "Write a ** b.")
 
     def see_print(self, node):
         for argument in node.args:
-            self.see(argument)
+            value = self.see(argument)
+            if isinstance(value, Array):
+                raise self.refuse(
+                    f"`print` of {describe(value)}",
+                    node,
+                    "Print its elements one by one.",
+                )
         return Nothing()
 
     def see_fma(self, node):

@@ -100,13 +100,16 @@ class PythonEmitter(ScalarEmitter):
 
     def store(self, target, value, place):
         array, codes, proven = self.element(target)
-        dtype = array.dtype
         if self.updates(target, value) and array.space != "global" and proven:
             self.update(array, codes, target, value, place)
             return
-        text = self.as_type(value, dtype)
-        if dtype == BOOL:
+        text = self.as_type(value, array.dtype)
+        if array.dtype == BOOL:
             text = f"bool({text})"
+        self.store_at(array, codes, text, target, place)
+
+    def store_at(self, array, codes, text, target, place):
+        proven = not any(isinstance(code, Unproven) for code in codes)
         site = self.site(target, array, "write")
         if self.recorded:
             if array.space != "global" and proven:
@@ -154,9 +157,6 @@ class PythonEmitter(ScalarEmitter):
             self.out.line(f"__log({where} << {SITE_BITS} | {write})", place)
             text = "__v"
         self.out.line(f"{array.name}[{where}] = {text}", place)
-
-    def of_Literal(self, node):
-        return node.text
 
     def of_atomic(self, node):
         array, codes = self.view(element_of(node))

@@ -2,13 +2,13 @@
 
 from attention_lab.gpu.arguments import host_views
 from attention_lab.gpu.engine import shared_lengths
-from attention_lab.gpu.engines import run
+from attention_lab.gpu.engines import check_turns, run
 from attention_lab.gpu.errors import LaunchRefused
 from attention_lab.gpu.events import decode, memory_of
 from attention_lab.gpu.explain import Hazard
 from attention_lab.gpu.hazards import find_hazards
-from attention_lab.gpu.kernel_source import KernelSource, python_function
-from attention_lab.gpu.limits import check_launch, three_sizes
+from attention_lab.gpu.kernel_source import KernelSource, kernel_function
+from attention_lab.gpu.limits import check_launch, dynamic_bytes, three_sizes
 from attention_lab.gpu.notes import access_notes, overlap_notes, source_notes
 from attention_lab.gpu.overlap import shared_regions
 from attention_lab.gpu.recording import Recording
@@ -47,8 +47,10 @@ def record(
     A `Recording`. A launch that no GPU would accept is not run: the
     recording then holds no events, and the refusal as its only hazard.
     """
+    function = kernel_function(kernel)
     grid, block = three_sizes(grid, "grid"), three_sizes(block, "block")
-    function = python_function(kernel)
+    shared_bytes = dynamic_bytes(shared_bytes)
+    check_turns(order, seed, engine)
     facts = {
         "kernel": function.__name__,
         "grid": grid,

@@ -140,7 +140,16 @@ class Writer:
 class Unproven(str):
     """The text of an index that may be outside its array."""
 
-    __slots__ = ()
+
+class UnprovenPart(Unproven):
+    """The text of an index that may miss the part of an axis that it counts.
+
+    Attributes
+    ----------
+    parts : the texts of the index, and of the start and length of the part
+    """
+
+    parts = ()
 
 
 def row_major(sizes):

@@ -87,7 +87,7 @@ class WebFinder:
             return state
         if isinstance(node, ast.Expr):
             self.use(node.value, state)
-            return state
+            return None if ir.stops(node) else state
         if isinstance(node, ast.If):
             self.use(node.test, state)
             return merged(

@@ -55,7 +55,7 @@ class WholeEmitter(Emitter):
             node.op, (left.low, left.high), (right.low, right.high)
         )
         if isinstance(node.op, ast.Pow):
-            return f"__power_{dtype.name}({a}, {b})"
+            return f"__power_{dtype.name}({a}, {b}{self.blame()})"
         if symbol in DIVIDES and right.low <= 0 and right.high >= -1:
             text = f"{DIVIDES[symbol]}({a}, {b}{self.blame()})"
         if symbol in SHIFTS and not 0 <= right.low <= right.high < 64:
