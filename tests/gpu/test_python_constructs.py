@@ -301,6 +301,18 @@ def test_thread_that_stops_names_its_line(lines, words, engine):
     assert "kernel, line 2 `" in str(fault.value)
 
 
+@cuda.jit
+def adds_atomically(out):
+    cuda.atomic.add(out, 0, 1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16", "bool"])
+def test_narrow_elements_have_no_atomic_operations(name, engine):
+    with pytest.raises(KernelError, match=f"add on {name} elements.*float64"):
+        record(adds_atomically, 1, 1, np.zeros(1, name), engine=engine)
+
+
 NUMBA_REFUSES = [
     ("out[0:4] = x[0:4]", "loop over the elements"),
     ("m[0] = m[1]", "loop over the elements"),
@@ -315,7 +327,9 @@ NUMBA_REFUSES = [
     ("out[0] = cuda.libdevice.expf(f)", "math.exp"),
     ("out[0] = f'{n}'", "f-string"),
     ("g = lambda: 1; g = lambda: 2; out[0] = g()", "a second function"),
-    ("cuda.atomic.and_(x, 0, 3)", "whole numbers"),
+    ("cuda.atomic.and_(x, 0, 3)", "int32, int64, uint32 and uint64"),
+    ("cuda.atomic.exch(x, 0, 3)", "int32, int64, uint32 and uint64"),
+    ("cuda.atomic.cas(x, 0, 3, 4)", "int32, int64, uint32 and uint64"),
     ("cuda.atomic.inc(k, 0, 3)", "uint32"),
     ("y = None; y = 3 if n > 3 else y; out[0] = y", "None"),
 ]

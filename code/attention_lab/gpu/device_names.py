@@ -12,21 +12,20 @@ INDEX_NAMES = tuple(
     for base in ("threadIdx", "blockIdx", "blockDim", "gridDim")
     for axis in AXES
 )
-BIT_ATOMICS = ("and_", "or_", "xor")
-COUNTERS = ("inc", "dec")
-ATOMICS = (
-    "add",
-    "sub",
-    "max",
-    "min",
-    "nanmax",
-    "nanmin",
-    *BIT_ATOMICS,
-    *COUNTERS,
-    "exch",
-    "cas",
-    "compare_and_swap",
-)
+# Which elements Numba's atomic operations work on (its `cudadecl`).
+WHOLE_ATOMICS = ("int32", "int64", "uint32", "uint64")
+ATOMIC_DTYPES = {
+    **dict.fromkeys(
+        ("add", "sub", "max", "min", "nanmax", "nanmin"),
+        (*WHOLE_ATOMICS, "float32", "float64"),
+    ),
+    **dict.fromkeys(
+        ("and_", "or_", "xor", "exch", "cas", "compare_and_swap"),
+        WHOLE_ATOMICS,
+    ),
+    **dict.fromkeys(("inc", "dec"), ("uint32", "uint64")),
+}
+ATOMICS = tuple(ATOMIC_DTYPES)
 BLOCK_BARRIERS = (
     "syncthreads",
     "syncthreads_count",

@@ -6,10 +6,9 @@
 import numpy as np
 
 from attention_lab.gpu.device_names import (
+    ATOMIC_DTYPES,
     AXES,
-    BIT_ATOMICS,
     BLOCK_BARRIERS,
-    COUNTERS,
     INDEX_NAMES,
 )
 from attention_lab.gpu.limits import MAX_GRID, WARP_SIZE
@@ -103,7 +102,7 @@ class PrimitiveRules:
         return Number(INT32, 0, WARP_SIZE - 1, True)
 
     def see_lanemask_lt(self, node):
-        return Number(np.dtype("u4"), 0, 2**31 - 1, True)
+        return Number(UINT32, 0, 2**31 - 1, True)
 
     def see_warpsize(self, node):
         return Number(INT32, WARP_SIZE, WARP_SIZE)
@@ -157,17 +156,12 @@ class PrimitiveRules:
                 node,
             )
         op = node.detail
-        if op in BIT_ATOMICS and array.dtype.kind not in "iu":
+        able = ATOMIC_DTYPES[op]
+        if array.dtype.name not in able:
             raise self.refuse(
                 f"cuda.atomic.{op} on {array.dtype} elements",
                 node,
-                "It works on whole numbers.",
-            )
-        if op in COUNTERS and array.dtype.name not in ("uint32", "uint64"):
-            raise self.refuse(
-                f"cuda.atomic.{op} on {array.dtype} elements",
-                node,
-                "It works on uint32 and uint64.",
+                f"It works on {', '.join(able[:-1])} and {able[-1]}.",
             )
         for value in node.args[2:]:
             self.scalar(value)
