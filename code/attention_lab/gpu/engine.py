@@ -1,6 +1,7 @@
 """Run a lowered kernel in the interpreter."""
 
 import itertools
+import math
 import random
 import re
 import sys
@@ -85,7 +86,7 @@ def shared_lengths(lowered, shared_bytes):
     """
     check_shared(lowered.shared_bytes, shared_bytes)
     return [
-        int(np.prod(shared.shape))
+        math.prod(shared.shape)
         if shared.shape[0] is not None
         else shared_bytes // shared.dtype.itemsize
         for shared in lowered.shared

@@ -9,7 +9,7 @@ import numpy as np
 from attention_lab.gpu.access import wrapped
 from attention_lab.gpu.limits import WARP_SIZE
 from attention_lab.gpu.naming import Names, indices
-from attention_lab.gpu.sites import FENCES, LAST_MARK, SITE_BITS
+from attention_lab.gpu.sites import FENCES, FIRST_FENCE, LAST_MARK, SITE_BITS
 from attention_lab.gpu.trips import trips
 
 
@@ -313,17 +313,16 @@ def decode(lowered, run, memory, same=()):
     ends = np.asarray(run.segments.end, np.int64)
     segments = run.segments
     kept = log > LAST_MARK
-    trip = np.zeros(len(log), np.int64)
+    marks = np.flatnonzero(~kept)
+    trip = np.zeros(len(log), np.int32)
     fences = []
-    if not kept.all():
-        fences = fences_of(log, kept, segments)
+    if len(marks):
+        fences = fences_of(log, marks, segments)
         where = _site_loops(log, kept, lowered, run)
-        owner = np.asarray(segments.block, np.int64)
-        owner = owner * math.prod(run.names.block) + segments.thread
-        owner = np.repeat(owner, np.diff(ends, prepend=0))
-        trip = trips(log, owner, where, lowered.ticking)[kept]
-        gone = np.concatenate([[0], np.cumsum(~kept)])
-        log, ends = log[kept], ends - gone[ends]
+        owners = np.asarray(segments.block, np.int64)
+        owners = owners * math.prod(run.names.block) + segments.thread
+        trip = trips(log, ends, owners, where, lowered.ticking)[kept]
+        log, ends = log[kept], ends - np.searchsorted(marks, ends)
     lengths = np.diff(ends, prepend=0)
 
     def column(values):
@@ -363,16 +362,16 @@ def decode(lowered, run, memory, same=()):
     )
 
 
-def fences_of(log, kept, segments):
+def fences_of(log, marks, segments):
     """Return (row, thread, block, epoch, whether it reaches other blocks)."""
     ends = np.asarray(segments.end, np.int64)
-    rows = np.cumsum(kept)
     found = []
-    for at in np.flatnonzero(np.isin(log, list(FENCES.values()))):
+    for before in np.flatnonzero(log[marks] >= FIRST_FENCE).tolist():
+        at = int(marks[before])
         segment = int(np.searchsorted(ends, at, side="right"))
         found.append(
             (
-                int(rows[at]),
+                at - before,
                 int(segments.thread[segment]),
                 int(segments.block[segment]),
                 int(segments.epoch[segment]),

@@ -7,6 +7,7 @@ Each step is a module; this one puts them in order and keeps the results.
 
 import itertools
 import linecache
+import math
 import weakref
 from dataclasses import dataclass
 
@@ -88,7 +89,7 @@ class Lowered:
     def shared_bytes(self):
         """The static shared memory of one block."""
         return sum(
-            int(np.prod(a.shape)) * a.dtype.itemsize
+            math.prod(a.shape) * a.dtype.itemsize
             for a in self.shared
             if a.shape[0] is not None
         )

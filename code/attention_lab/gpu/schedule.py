@@ -30,7 +30,7 @@ from attention_lab.gpu import warp
 from attention_lab.gpu.device_names import BLOCK_BARRIERS
 from attention_lab.gpu.limits import WARP_SIZE
 from attention_lab.gpu.python_dialect import unwritten
-from attention_lab.gpu.sites import stop_number
+from attention_lab.gpu.sites import STOP_MASK, stop_number
 
 
 class Boxes:
@@ -144,8 +144,9 @@ class BlockRun:
         if at.count(first) == len(at):
             if first <= 0:
                 return []
-            if self.is_barrier(first):
-                self.pass_barrier(stop_number(first))
+            stop = first & STOP_MASK
+            if self.stops[stop].op in BLOCK_BARRIERS:
+                self.pass_barrier(stop)
                 return self.order
         released = self.release_warps()
         if released:

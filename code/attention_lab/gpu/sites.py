@@ -11,11 +11,9 @@ SITE_BITS = 12  # an event is one integer: element << SITE_BITS | site
 TICK = -(2**62)
 MOST_LOOPS = 2**32
 # Marks a fence, of a block or of the whole device.
-FENCES = {
-    "threadfence_block": TICK + MOST_LOOPS,
-    "threadfence": TICK + MOST_LOOPS + 1,
-}
-LAST_MARK = TICK + MOST_LOOPS + 1
+FIRST_FENCE = TICK + MOST_LOOPS
+LAST_MARK = FIRST_FENCE + 1
+FENCES = {"threadfence_block": FIRST_FENCE, "threadfence": LAST_MARK}
 
 
 @dataclass(frozen=True)
@@ -86,6 +84,7 @@ class Stop:
 # around a block barrier. Zero has run to the end of the kernel; a negative
 # number has left it by a `return`, which is in the table of stops too.
 STOP_BITS = 16
+STOP_MASK = (1 << STOP_BITS) - 1
 TRIP_BITS = 46
 
 
@@ -107,7 +106,7 @@ def stop_text(number, trips):
 
 def stop_number(code):
     """Return the number of the stop where a thread stands."""
-    return -code if code < 0 else code & ((1 << STOP_BITS) - 1)
+    return -code if code < 0 else code & STOP_MASK
 
 
 def trips_of(code, stop):

@@ -10,7 +10,7 @@ import numpy as np
 from attention_lab.gpu.sites import MOST_LOOPS, TICK
 
 
-def trips(log, owner, site_loop, parents):
+def trips(log, ends, owners, site_loop, parents):
     """Return one number per entry of a log: equal on the same trips.
 
     A loop counts its ticks from the last tick of the loop around it, or
@@ -20,28 +20,46 @@ def trips(log, owner, site_loop, parents):
     Parameters
     ----------
     log : entries of all threads, ticks and other marks among them
-    owner : one number per entry, equal for the entries of one thread
+    ends : where the segments of the log end
+    owners : one number per segment, equal for the segments of one thread
     site_loop : for each entry, the innermost loop with ticks, or -1
     parents : for each such loop the next one around it, or -1
     """
-    order = np.argsort(owner, kind="stable")
-    number = np.where(log < TICK + MOST_LOOPS, log - TICK, -1)[order]
-    position = np.arange(len(log))
-    begins = np.diff(owner[order], prepend=-1) != 0
-    result = np.zeros(len(log), np.int64)
-    combined = []
+    lengths = np.diff(ends, prepend=0)
+    order = np.argsort(owners, kind="stable")
+    # From here on, a position counts entries with a thread's all together.
+    first = np.empty(len(ends), np.int64)
+    first[order] = np.cumsum(lengths[order]) - lengths[order]
+    begins = first[order[np.diff(owners[order], prepend=-1) != 0]]
+
+    def position(rows):
+        segment = np.searchsorted(ends, rows, side="right")
+        return rows - (ends - lengths)[segment] + first[segment]
+
+    rows = np.flatnonzero(log < TICK + MOST_LOOPS)
+    # Between two ticks, and two ends of segments, no loop counts.
+    starts = np.union1d((ends - lengths)[lengths > 0], rows)
+    at = position(starts)
+    numbers = np.zeros((len(parents) + 1, len(starts)), np.int32)
+    ticks, counts = [], []
     for loop, parent in enumerate(parents):
-        ticks = number == loop
-        passed = np.cumsum(ticks)
-        restarts = begins | (number == parent) if parent >= 0 else begins
-        start = np.maximum.accumulate(np.where(restarts, position, 0))
-        count = passed - (passed - ticks)[start]
+        mine = np.sort(position(rows[log[rows] == TICK + loop]))
+        restarts = ticks[parent] if parent >= 0 else begins
+        group = np.searchsorted(restarts, mine, side="right") - 1
+        place = np.arange(len(mine))
+        restarted = np.diff(group, prepend=-1) != 0
+        count = place - np.maximum.accumulate(np.where(restarted, place, 0))
         if parent >= 0:
-            outer, size = combined[parent], int(count.max()) + 1
-            if (int(outer.max()) + 1) * size >= 2**31:
+            outer, size = counts[parent], int(count.max(initial=0)) + 1
+            if (int(outer.max(initial=0)) + 1) * size >= 2**31:
                 outer = np.unique(outer, return_inverse=True)[1]
-            count = outer * size + count
-        combined.append(count)
-        inside = site_loop[order] == loop
-        result[order[inside]] = count[inside]
-    return result
+            count = outer[group] * size + count
+        ticks.append(mine)
+        counts.append(count)
+        if len(mine):
+            last = np.searchsorted(mine, at, side="right") - 1
+            numbers[loop] = count[last]
+    stretch = np.repeat(
+        np.arange(len(starts)), np.diff(starts, append=len(log))
+    )
+    return numbers[site_loop, stretch]
