@@ -5,6 +5,9 @@ pointer in such a variable. The rest of this package wants to know, for
 every access, which memory it touches. So the variable becomes one variable
 per array, and a number that says which of them is meant; every access
 becomes a choice between accesses, each to an array of its own.
+
+Branches that types rule out, as in ``if x is None``, are left out here too,
+as Numba leaves them out.
 """
 
 import ast
@@ -18,6 +21,8 @@ CONSUMERS = ("len", "atomic", "is_none")
 
 def resolve_choices(body, variables, parameters, place):
     """Return the statements without variables of several arrays.
+
+    Branches that types rule out are left out.
 
     Parameters
     ----------
