@@ -293,3 +293,25 @@ def test_each_element_of_a_filled_row_has_its_own_check(
     outside = [h for h in recording.hazards if h.kind == "out-of-bounds"]
     assert [words in h.sentence for h in outside] == [True] * bool(words)
     assert [h.count for h in outside] == [2] * bool(words)
+
+
+@cuda.jit
+def uses_a_missed_row_often(out, x, rows):
+    part = x[1:3]
+    for k in range(rows.size):
+        row = part[rows[k]]
+        for j in range(3):
+            out[k] += row[j]
+
+
+def test_a_row_that_was_missed_is_counted_from_the_end_each_time(engine):
+    x = np.arange(12, dtype=float32).reshape(4, 3)
+    # 1500 misses of distinct rows, more than are kept, then two that wrap.
+    rows = np.array([*range(2, 1502), -1, -2])
+    out = np.zeros(len(rows), float32)
+    (hazard,) = record(
+        uses_a_missed_row_often, 1, 1, out, x, rows, engine=engine
+    ).hazards
+    assert "reads row[0], but row is x[2 of 1:3, 0:3]" in hazard.sentence
+    assert hazard.count == 3 * len(rows)
+    np.testing.assert_array_equal(out[-2:], [6 + 7 + 8, 3 + 4 + 5])

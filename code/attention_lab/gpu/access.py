@@ -10,8 +10,9 @@ from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.sites import SITE_BITS
 
 MOST_AXES = 6
-# What stands for an index into a part of an array that misses that part.
-NOWHERE = -(2**40)
+# From here on, a number stands for an index that misses the part of an array
+# that it counts: a view may be named by it, and used often.
+MISS = -(2**61)
 
 # `log` receives place << SITE_BITS | site, or -1 - row for a row of `outside`.
 _TEMPLATE = """
@@ -124,23 +125,26 @@ class Strays:
 
     def __init__(self, outside):
         self.outside = outside
-        self.missed = []
+        self.numbers = {}
+        self.misses = []
 
     def span(self, i, start, count):
-        """Return the place in the whole axis; `NOWHERE` if there is none."""
+        """Return the place in the whole axis, or the number of a miss."""
         if 0 <= i < count:
             return start + i
-        self.missed.append((i, start, count))
-        return NOWHERE
+        miss = (i, start, count)
+        if miss not in self.numbers:
+            self.numbers[miss] = MISS + len(self.misses)
+            self.misses.append(miss)
+        return self.numbers[miss]
 
     def keep(self, sizes, indices, site):
         """Keep one access; return where it lands, or None."""
         spans = [None] * len(indices)
         indices = list(indices)
-        # The last spans that were missed are those of this access.
-        for k in reversed(range(len(indices))):
-            if indices[k] == NOWHERE and self.missed:
-                indices[k], *span = self.missed.pop()
+        for k, index in enumerate(indices):
+            if 0 <= index - MISS < len(self.misses):
+                indices[k], *span = self.misses[index - MISS]
                 spans[k] = tuple(span)
         self.outside.append((site, tuple(indices), tuple(spans)))
         return wrapped(sizes, indices, spans)

@@ -11,7 +11,7 @@ import numpy as np
 from attention_lab.gpu.access import MOST_AXES
 from attention_lab.gpu.compiled_helpers import (
     HEADER,
-    MISSED,
+    MISSES,
     OUTSIDE_ROWS,
     ROW,
     ROWS,
@@ -64,7 +64,7 @@ class CompiledBoxes:
 def empty_log(size):
     """Return a log with room for `size` events."""
     log = np.empty(HEADER + size, np.int64)
-    log[:MISSED] = HEADER, 0, 0
+    log[:MISSES] = HEADER, 0, 0
     return log
 
 

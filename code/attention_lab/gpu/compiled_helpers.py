@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from attention_lab.gpu import arithmetic
-from attention_lab.gpu.access import MOST_AXES, NOWHERE
+from attention_lab.gpu.access import MISS, MOST_AXES
 from attention_lab.gpu.compiled_arithmetic import (
     conversions,
     cube_root,
@@ -16,13 +16,17 @@ from attention_lab.gpu.compiled_arithmetic import (
 from attention_lab.gpu.sites import SITE_BITS
 
 # The log is one array: how many events; how many accesses out of bounds; how
-# many parts of arrays were just missed, and (index, start, length) of these;
+# many indices missed a part of an array, and (index, start, length) of these;
 # a row for each of the first accesses out of bounds; and then the events.
 # A row is the site, the indices, and (start, length) of the part of each axis.
 OUTSIDE_ROWS = 1024
-MISSED = 3
-MOST_MISSED = 2 * MOST_AXES
-ROWS = MISSED + 3 * MOST_MISSED
+MISSES = 3
+MOST_MISSES = 1024
+ROWS = MISSES + 3 * MOST_MISSES
+# A miss is MISS, plus its number in the high bits, plus the place in the whole
+# axis where it lands, from 1: there may be more than have a row.
+PLACE_BITS = 41
+PLACE_MASK = (1 << PLACE_BITS) - 1
 ROW = 1 + 3 * MOST_AXES
 HEADER = ROWS + OUTSIDE_ROWS * ROW
 
@@ -57,8 +61,6 @@ def strayed{n}(memory, {indices}, site, log):
     row = min(log[1], {rows} - 1)
     base = {first_row} + row * {row}
     log[base] = site
-    missed = log[2] - ({nowheres})
-    log[2] = missed
     {wrap_lines}
     log[1] += 1
     here = log[0]
@@ -106,10 +108,8 @@ def _pieces(many):
             f"0 <= i{k} < memory.shape[{k}]" for k in range(many)
         ),
         "first_row": ROWS,
-        "nowheres": " + ".join(f"(i{k} == {NOWHERE})" for k in range(many)),
         "wrap_lines": "\n    ".join(
-            f"w{k}, missed = landed(i{k}, memory.shape[{k}], {k}, base, "
-            "missed, log)"
+            f"w{k} = landed(i{k}, memory.shape[{k}], {k}, base, log)"
             for k in range(many)
         ),
         "gone": " or ".join(f"w{k} < 0" for k in range(many)),
@@ -118,34 +118,41 @@ def _pieces(many):
 
 
 def _span(i, start, count, log):
-    """Return the place in the whole axis; `NOWHERE` if there is none."""
+    """Return the place in the whole axis, or the number of a miss."""
     if 0 <= i < count:
         return start + i
-    if log[2] < MOST_MISSED:
-        here = MISSED + 3 * log[2]
+    number = 0
+    while number < log[2]:
+        here = MISSES + 3 * number
+        if (log[here], log[here + 1], log[here + 2]) == (i, start, count):
+            break
+        number += 1
+    if number == log[2] and number < MOST_MISSES:
+        here = MISSES + 3 * number
         log[here] = i
         log[here + 1] = start
         log[here + 2] = count
         log[2] += 1
-    return NOWHERE
+    lands = start + i + count if -count <= i < 0 else -1
+    return MISS + (number << PLACE_BITS) + lands + 1
 
 
-def _landed(i, size, axis, base, missed, log):
+def _landed(i, size, axis, base, log):
     """Keep an index that may be outside; return where it lands, or -1."""
-    start, count = 0, size
-    log[base + 2 + MOST_AXES + 2 * axis] = -1
-    if i == NOWHERE:
-        i = log[MISSED + 3 * missed]
-        start = log[MISSED + 3 * missed + 1]
-        count = log[MISSED + 3 * missed + 2]
-        log[base + 1 + MOST_AXES + 2 * axis] = start
-        log[base + 2 + MOST_AXES + 2 * axis] = count
-        missed += 1
+    edges = base + 1 + MOST_AXES + 2 * axis
+    log[edges + 1] = -1
+    place = i + size if i < 0 else i + 0
+    number = i - MISS >> PLACE_BITS if i < 0 else -1
+    if 0 <= number <= MOST_MISSES:
+        place = (i - MISS & PLACE_MASK) - 1
+        i = place if place >= 0 else MISS
+        if number < log[2]:
+            here = MISSES + 3 * number
+            i = log[here]
+            log[edges] = log[here + 1]
+            log[edges + 1] = log[here + 2]
     log[base + 1 + axis] = i
-    place = i + count if i < 0 else i + 0
-    if place < 0 or place >= count or start + place >= size:
-        return -1, missed
-    return start + place, missed
+    return place if 0 <= place < size else -1
 
 
 @cache

@@ -90,7 +90,9 @@ def _missed(site, memory, written, spans):
         site.axes, written, spans, memory.shape, strict=True
     ):
         if axis == "at":
-            part.append(str(index))
+            start, length = span or (0, 0)
+            of = f" of {start}:{start + length}" if span else ""
+            part.append(f"{index}{of}")
             continue
         # A part is only known on the axis on which it was missed.
         known = axis == "whole" or span
