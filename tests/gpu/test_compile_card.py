@@ -21,9 +21,9 @@ from attention_lab.gpu.compile_card import (
     compile_card,
     compile_cards,
     read_card,
-    type_text,
 )
 from attention_lab.gpu.errors import CompileRefused, CompilerMissing
+from attention_lab.gpu.signatures import type_text
 from attention_lab.steps.flash_forward import make_flash_kernel
 from attention_lab.steps.fused_qkv import split_qkv_kernel
 from attention_lab.steps.multi_head import (

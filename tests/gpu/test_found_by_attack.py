@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attention_lab.gpu import cuda, record
-from attention_lab.gpu.errors import UnsupportedConstruct
+from attention_lab.gpu.errors import KernelFault, UnsupportedConstruct
 
 float32 = np.float32
 
@@ -105,6 +105,17 @@ def whole_power(out, n):
     out[0] = 1 ** n[0]
 
 
-def test_a_whole_power_that_may_be_negative_is_refused():
-    with pytest.raises(UnsupportedConstruct, match="may be negative"):
-        record(whole_power, 1, 1, np.zeros(1), np.array([-2]))
+@cuda.jit
+def powers_of(out, a, n):
+    out[0] = a**n
+
+
+def test_a_whole_number_to_a_negative_power_stays_whole_as_in_numba():
+    out = np.zeros(1)
+    record(whole_power, 1, 1, out, np.array([-2]))
+    assert out[0] == 1
+    for a, n, expected in ((2, -1, 0), (-1, -3, -1), (-1, -2, 1), (3, 4, 81)):
+        record(powers_of, 1, 1, out, a, n)
+        assert out[0] == expected
+    with pytest.raises(KernelFault, match="by zero"):
+        record(powers_of, 1, 1, out, 0, -1)

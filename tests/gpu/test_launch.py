@@ -64,7 +64,7 @@ def test_views_of_host_arrays_are_written_in_place():
         (lambda x: double[1.5, 2](x, x), "whole numbers"),
         (lambda x: double[(1, 1, 1, 1), 2](x, x), "1, 2 or 3"),
         (lambda x: double[1, 2](x), "takes 2 arguments"),
-        (lambda x: double[1, 2](x, "text"), "argument 2 is a str"),
+        (lambda x: double[1, 2](x, "text"), r"argument 2 \(`\w+`\) is a str"),
         (lambda x: double[1, 2](x, x.astype(complex)), "complex"),
         (lambda x: double[1, 2](x, np.array(1.0)), "without axes"),
         (lambda x: cuda.syncthreads(), "inside a kernel only"),

@@ -10,6 +10,7 @@ from attention_lab.gpu import record
 from attention_lab.gpu.errors import KernelError
 from attention_lab.gpu.launch import launch
 from attention_lab.gpu.limits import three_sizes
+from attention_lab.gpu.naming import Names
 
 HAZARDS = {
     "race",
@@ -78,12 +79,13 @@ def test_no_other_kind_is_blamed(mutant):
     "mutant", [m for m in MUTANTS if m.kind == "race"], ids=str
 )
 def test_race_names_both_threads_and_both_lines(mutant):
+    names = Names(three_sizes(mutant.grid, ""), three_sizes(mutant.block, ""))
     for hazard in recorded(mutant).hazards:
         assert len(hazard.threads) == 2
         assert len(hazard.lines) == 2
         assert hazard.array in hazard.sentence
         for thread in hazard.threads:
-            assert f"thread {thread} " in hazard.sentence
+            assert f"{names.thread(thread)} " in hazard.sentence
         for line in hazard.lines:
             assert f"line {line} " in hazard.sentence
         assert (hazard.threads[0], hazard.blocks[0]) != (

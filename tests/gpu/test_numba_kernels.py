@@ -97,6 +97,9 @@ def defined(text):
         ("uint32", "int64"),
         ("uint8", "uint64"),
         ("int16", "float32"),
+        ("uint16", "float32"),
+        ("float32", "uint16"),
+        ("int64", "uint64"),
     ],
 )
 def test_types_are_those_that_numba_infers(a, b):

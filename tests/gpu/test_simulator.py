@@ -7,6 +7,7 @@ import mutants_with_hazards as wrong
 import numpy as np
 import pytest
 
+from attention_lab.gpu import cuda
 from attention_lab.gpu.errors import KernelError
 from attention_lab.gpu.simulator import run_in_simulator
 
@@ -23,6 +24,34 @@ def test_arrays_hold_the_results_afterwards():
     out, x = new_arrays(10)
     assert run_in_simulator(wrong.copies, 3, 4, out, x) == ""
     np.testing.assert_array_equal(out, x)
+
+
+@cuda.jit
+def prints_what_it_copies(out, x):
+    i = cuda.grid(1)
+    print("element", i, x[i])
+    cuda.syncthreads()
+    out[i] = x[i]
+
+
+def test_what_a_kernel_prints_is_shown(capfd):
+    out, x = new_arrays(3)
+    assert run_in_simulator(prints_what_it_copies, 1, 3, out, x) == ""
+    np.testing.assert_array_equal(out, x)
+    shown = sorted(capfd.readouterr().out.splitlines())
+    assert shown == [f"element {i} {i + 1.0}" for i in range(3)]
+
+
+@cuda.jit
+def prints_and_fails(out, x):
+    print("here")
+    out[x.shape[0] + cuda.threadIdx.x] = x[0]
+
+
+def test_what_a_kernel_prints_before_an_error_is_shown(capfd):
+    said = run_in_simulator(prints_and_fails, 1, 1, *new_arrays(3))
+    assert said.startswith("IndexError")
+    assert capfd.readouterr().out == "here\n"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,13 @@ from textbook_kernels import (
     votes,
     warp_tree,
 )
+from textbook_python import (
+    blank_bad_rows,
+    dot_of_rows,
+    heat_in_steps,
+    place_of_largest,
+    scan_in_two_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -226,6 +233,38 @@ def _cases():
         8,
         (owners, np.array([1, 3, 3, 1], np.int32)),
         np.array([-4, 2, 0, 4]),
+    )
+    line = normal(32)
+    heat = line.astype(float)
+    for _ in range(5):
+        heat[1:-1] = (heat[:-2] + heat[2:]) / 4 + heat[1:-1] / 2
+    yield Case(heat_in_steps, 1, 32, (np.zeros(32, np.float32), line, 5), heat)
+    yield Case(
+        scan_in_two_rows,
+        1,
+        32,
+        (np.zeros(32, np.float32), line),
+        line.astype(float).cumsum(),
+    )
+    other = normal(19, 13)
+    yield Case(
+        dot_of_rows,
+        2,
+        16,
+        (np.zeros(19, np.float32), matrix, other),
+        (exact * other).sum(1),
+    )
+    yield Case(
+        place_of_largest,
+        2,
+        16,
+        (np.zeros(19, np.int32), matrix),
+        matrix.argmax(1),
+    )
+    blank = np.zeros((19, 13))
+    blank[:, [0, -1]] = np.ptp(matrix, axis=1)[:, None]
+    yield Case(
+        blank_bad_rows, 2, 16, (np.zeros((19, 13), np.float32), matrix), blank
     )
 
 

@@ -1,13 +1,18 @@
 """The checked, recorded accesses that lowered Python text calls."""
 
+import operator
 from functools import cache
 
 import numpy as np
 
+from attention_lab.gpu.arithmetic import WHOLE_TYPES, larger, smaller
 from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.sites import SITE_BITS
 
 MOST_AXES = 6
+# From here on, a number stands for an index that misses the part of an array
+# that it counts: a view may be named by it, and used often.
+MISS = -(2**61)
 
 # `log` receives place << SITE_BITS | site, or -1 - row for a row of `outside`.
 _TEMPLATE = """
@@ -88,18 +93,61 @@ def flat_index(sizes, indices):
     return place
 
 
-def wrapped(sizes, indices):
+def wrapped(sizes, indices, spans):
     """Return the indices with negative ones counted from the end.
 
     That is what Numba does on a GPU too; None when one is past the end.
+
+    Parameters
+    ----------
+    sizes : of the whole memory
+    indices : as they are written
+    spans : for each axis the (start, length) of the part that is indexed,
+        or None for all of it
     """
     made = []
-    for size, index in zip(sizes, indices, strict=True):
-        index = index + size if index < 0 else index
-        if not 0 <= index < size:
+    for size, index, span in zip(sizes, indices, spans, strict=True):
+        start, length = span or (0, size)
+        index = index + length if index < 0 else index
+        if not (0 <= index < length and start + index < size):
             return None
-        made.append(index)
+        made.append(start + index)
     return made
+
+
+class Strays:
+    """Keeps the accesses out of bounds, as (site, indices, spans).
+
+    Parameters
+    ----------
+    outside : the list that receives them
+    """
+
+    def __init__(self, outside):
+        self.outside = outside
+        self.numbers = {}
+        self.misses = []
+
+    def span(self, i, start, count):
+        """Return the place in the whole axis, or the number of a miss."""
+        if 0 <= i < count:
+            return start + i
+        miss = (i, start, count)
+        if miss not in self.numbers:
+            self.numbers[miss] = MISS + len(self.misses)
+            self.misses.append(miss)
+        return self.numbers[miss]
+
+    def keep(self, sizes, indices, site):
+        """Keep one access; return where it lands, or None."""
+        spans = [None] * len(indices)
+        indices = list(indices)
+        for k, index in enumerate(indices):
+            if 0 <= index - MISS < len(self.misses):
+                indices[k], *span = self.misses[index - MISS]
+                spans[k] = tuple(span)
+        self.outside.append((site, tuple(indices), tuple(spans)))
+        return wrapped(sizes, indices, spans)
 
 
 def junk_like(memory):
@@ -116,13 +164,12 @@ def recorded_accesses(log, outside):
     Parameters
     ----------
     log : the append method of a list of integers
-    outside : list that receives (site, indices) of accesses out of bounds
+    outside : the `Strays` that keep accesses out of bounds
     """
 
     def strayed(sizes, indices, site):
-        outside.append((site, indices))
-        log(-len(outside))
-        inside = wrapped(sizes, indices)
+        inside = outside.keep(sizes, indices, site)
+        log(-len(outside.outside))
         return None if inside is None else flat_index(sizes, inside)
 
     namespace = {
@@ -134,27 +181,35 @@ def recorded_accesses(log, outside):
         else unwritten(dtype),
     }
     exec(_compiled(), namespace)
-    made = {"__log": log}
+    made = {"__log": log, "__span": outside.span}
     for many in range(1, MOST_AXES + 1):
         for name in ("list_load", "list_store", "global_load", "global_store"):
             made[f"__{name}{many}"] = namespace[f"{name}{many}"]
     return made
 
 
+def wrapping(sign, dtype):
+    """Return the sum, or difference, that keeps the width of a type."""
+    half = 2 ** (8 * dtype.itemsize - 1) if dtype.kind == "i" else 0
+    span = 2 ** (8 * dtype.itemsize)
+    return lambda old, value: (old + sign * value + half) % span - half
+
+
 def atomic_accesses(log, outside):
     """Return the atomic operations; with `log` None they are not recorded."""
 
     def place_of(sizes, indices, site):
-        inside = wrapped(sizes, indices)
-        stray = any(not 0 <= i < n for i, n in zip(indices, sizes, strict=True))
+        if all(0 <= i < n for i, n in zip(indices, sizes, strict=True)):
+            if log is not None:
+                log(flat_index(sizes, indices) << SITE_BITS | site)
+            return indices
         if log is None:
+            inside = wrapped(sizes, indices, [None] * len(sizes))
             if inside is None:
                 raise IndexError(indices)
-        elif stray:
-            outside.append((site, indices))
-            log(-len(outside))
-        else:
-            log(flat_index(sizes, indices) << SITE_BITS | site)
+            return inside
+        inside = outside.keep(sizes, indices, site)
+        log(-len(outside.outside))
         return inside
 
     def list_atomic(memory, sizes, indices, operation, values, site):
@@ -174,22 +229,28 @@ def atomic_accesses(log, outside):
         old = memory[where]
         if memory.dtype.char not in "fe":
             old = old.item()
-        made = operation(old, *values)
-        if memory.dtype.kind in "iu":
-            bits = 8 * memory.dtype.itemsize
-            made &= 2**bits - 1
-            if memory.dtype.kind == "i" and made >= 2 ** (bits - 1):
-                made -= 2**bits
-        memory[where] = made
+        memory[where] = operation(old, *values)
         return old
 
     return {
+        **{
+            f"__{name}_{dtype.name}": wrapping(sign, dtype)
+            for name, sign in (("add", 1), ("sub", -1))
+            for dtype in WHOLE_TYPES
+        },
         "__list_atomic": list_atomic,
         "__global_atomic": global_atomic,
         "__add": lambda old, value: old + value,
         "__sub": lambda old, value: old - value,
         "__max": lambda old, value: value if value > old else old,
         "__min": lambda old, value: value if value < old else old,
+        "__nanmax": larger,
+        "__nanmin": smaller,
+        "__and_": operator.and_,
+        "__or_": operator.or_,
+        "__xor": operator.xor,
+        "__inc": lambda old, most: 0 if old >= most else old + 1,
+        "__dec": lambda old, most: most if not 0 < old <= most else old - 1,
         "__exch": lambda old, value: value,
         "__cas": lambda old, expected, value: (
             value if old == expected else old

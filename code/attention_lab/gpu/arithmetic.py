@@ -3,7 +3,8 @@
 Two libraries of the same functions: `python_helpers` works on Python
 numbers and NumPy float32 scalars, `compiled_helpers` on what Numba makes
 of them. Both take float32 functions through float64 and round once, so
-both engines give the same bits.
+both engines give the same bits; float64's gamma and lgamma alone may
+differ in the last places.
 """
 
 import math
@@ -14,6 +15,11 @@ import numpy as np
 ONE = np.float32(1)
 INT64_HALF = 2**63
 INT64_SPAN = 2**64
+# Numba multiplies up to this exponent, and asks pow() beyond.
+LAST_EXACT_POWER = 0x10000
+WHOLE_TYPES = [
+    np.dtype(name) for name in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+]
 
 UNARY = [
     "acos",
@@ -60,6 +66,8 @@ def limit_of(name, x):
     if name == "sinh":
         return math.copysign(math.inf, x)
     if name == "atanh" and abs(x) == 1:
+        return math.copysign(math.inf, x)
+    if name == "gamma" and x == 0:
         return math.copysign(math.inf, x)
     if name in ("gamma", "lgamma") and (x > 0 or name == "lgamma"):
         return math.inf
@@ -154,14 +162,122 @@ def wrap64(x):
     return (x + INT64_HALF) % INT64_SPAN - INT64_HALF
 
 
-def whole(x):
-    """Round towards zero, as the GPU's conversion does."""
-    try:
-        return int(x)
-    except ValueError:
-        return 0
-    except OverflowError:
-        return INT64_HALF - 1 if x > 0 else -INT64_HALF
+def conversion_limits(dtype, bits):
+    """Return (least, most, result for NaN) of a float that turns whole.
+
+    A GPU does not wrap: its ``cvt`` stops at the ends of the type. There is
+    none to 8 bits, so Numba's compiler goes through 16 and keeps the low 8;
+    only its float16 goes to 8 bits directly (PTX ISA, "cvt").
+
+    Parameters
+    ----------
+    dtype : of the whole number
+    bits : width of the float
+    """
+    width = 8 * dtype.itemsize
+    if width == 8 and bits > 16:
+        width = 16
+    not_a_number = 0
+    if bits == 64 or width == 64:
+        not_a_number = 1 << width - 1
+    if dtype.kind == "u":
+        return 0, 2**width - 1, not_a_number
+    return -(2 ** (width - 1)), 2 ** (width - 1) - 1, -not_a_number
+
+
+def _truncation(dtype, bits):
+    """Return the function that makes a float whole, as a GPU does."""
+    least, most, not_a_number = conversion_limits(dtype, bits)
+    half = 2 ** (8 * dtype.itemsize - 1) if dtype.kind == "i" else 0
+    span = 2 ** (8 * dtype.itemsize)
+
+    def function(x):
+        if x != x:
+            made = not_a_number
+        elif x >= most:
+            made = most
+        elif x <= least:
+            made = least
+        else:
+            # For float16 alone, Numba asks for the nearest.
+            made = int(np.rint(x) if bits == 16 else x)
+        return (made + half) % span - half
+
+    return function
+
+
+whole = _truncation(np.dtype("i8"), 64)
+
+
+def single(x):
+    """Return a large whole number as float32, rounded once."""
+    return np.float32(np.int64(x) if x < INT64_HALF else np.uint64(x))
+
+
+def divide_whole(a, b):
+    """Return ``a // b``; Numba gives 0 where the quotient has no room."""
+    return 0 if b == -1 and a == -INT64_HALF else a // b
+
+
+def shift_left(a, b):
+    """Shift by the low 32 bits of `b`; beyond 63 nothing is left.
+
+    So does PTX (``shl.b64`` clamps), as long as the compiler cannot see
+    that the shift is too far.
+    """
+    b &= 0xFFFFFFFF
+    return a << b if b < 64 else 0
+
+
+def shift_right(a, b):
+    """Shift by the low 32 bits of `b`; beyond 63 only the sign is left."""
+    return a >> min(b & 0xFFFFFFFF, 64)
+
+
+def _whole_power(name):
+    """Return ``a ** b`` of whole numbers, in 64 bits as Numba has it."""
+    convert = _truncation(np.dtype(name), 64)
+    half = INT64_HALF if name == "int64" else 0
+
+    def function(a, b):
+        if b > LAST_EXACT_POWER:
+            return convert(_safe_two("pow")(float(a), float(b)))
+        if b < 0:
+            if a == 0:
+                raise ZeroDivisionError
+            if a not in (1, -1):
+                return 0
+            b = -b
+        return (pow(a, b, INT64_SPAN) + half) % INT64_SPAN - half
+
+    return function
+
+
+def cbrt(x):
+    """Return the cube root, which the oldest Python we serve has not."""
+    if x == 0 or math.isnan(x) or math.isinf(x):
+        return x
+    root = math.fabs(x) ** (1.0 / 3.0)
+    root = root - (root * root * root - math.fabs(x)) / (3.0 * root * root)
+    return math.copysign(root, x)
+
+
+def round_to(x, digits):
+    """Round to decimal digits as Numba does, which differs from Python."""
+    if math.isinf(x) or math.isnan(x):
+        return x
+    large = 1.0
+    if digits > 22:
+        small, large = 10.0 ** (digits - 22), 1e22
+    else:
+        small = 10.0 ** abs(digits)
+    y = x * small * large if digits >= 0 else x / small
+    if math.isinf(y):
+        return x
+    z = np.rint(y)
+    if math.fabs(y - z) == 0.5:
+        z = 2.0 * np.rint(y / 2.0)
+    return z / large / small if digits >= 0 else z * small
 
 
 def edge(i, size):
@@ -174,11 +290,6 @@ def edge(i, size):
 def length(lower, upper, size):
     """Return how many elements a slice has."""
     return max(0, edge(upper, size) - edge(lower, size))
-
-
-def span(i, start, count):
-    """Return the place in the whole axis; far outside if there is none."""
-    return start + i if 0 <= i < count else i - 2**40
 
 
 def span_at(i, start, count):
@@ -197,24 +308,24 @@ def at(i, size):
     raise IndexError(i)
 
 
-def popc(x):
+def popc(x, width):
     """Count the bits that are set."""
-    return (x & 0xFFFFFFFFFFFFFFFF).bit_count()
+    return (x & (1 << width) - 1).bit_count()
 
 
-def clz(x):
-    """Count the leading zeros of a 32-bit number."""
-    return 32 - (x & 0xFFFFFFFF).bit_length()
+def clz(x, width):
+    """Count the leading zeros."""
+    return width - (x & (1 << width) - 1).bit_length()
 
 
-def ffs(x):
+def ffs(x, width):
     """Return the place of the lowest set bit, from 1; 0 if none is."""
     return (x & -x).bit_length()
 
 
-def brev(x):
-    """Reverse the bits of a 32-bit number."""
-    return int(f"{x & 0xFFFFFFFF:032b}"[::-1], 2)
+def brev(x, width):
+    """Reverse the order of the bits."""
+    return int(f"{x & (1 << width) - 1:0{width}b}"[::-1], 2)
 
 
 def python_helpers():
@@ -228,15 +339,21 @@ def python_helpers():
         "__modulo": modulo,
         "__power32": power,
         "__power64": power,
-        "__divide_whole": operator.floordiv,
+        "__divide_whole": divide_whole,
         "__modulo_whole": operator.mod,
         "__larger": larger,
         "__smaller": smaller,
         "__wrap64": wrap64,
-        "__whole": whole,
+        "__single": single,
+        "__shift_left": shift_left,
+        "__shift_right": shift_right,
+        "__power_int64": _whole_power("int64"),
+        "__power_uint64": _whole_power("uint64"),
+        "__cbrt64": cbrt,
+        "__cbrt32": _rounded(cbrt),
+        "__round_to": lambda x, n: float(round_to(x, n)),
         "__edge": edge,
         "__length": length,
-        "__span": span,
         "__span_at": span_at,
         "__at": at,
         "__popc": popc,
@@ -251,6 +368,10 @@ def python_helpers():
         "__isinf": math.isinf,
         "__isfinite": math.isfinite,
     }
+    for dtype in WHOLE_TYPES:
+        for bits in (16, 32, 64):
+            name = f"__{dtype.name}_of{bits}"
+            helpers[name] = _truncation(dtype, bits)
     for name in UNARY:
         if hasattr(math, name):
             helpers[f"__{name}64"] = _safe(name)

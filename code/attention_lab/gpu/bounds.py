@@ -22,6 +22,14 @@ def combine(op, a, b):
     return method(a, b) if method else INFINITE
 
 
+def negate(a, limits):
+    """Return the bounds of ``-x``, calculated in a type with these limits.
+
+    The least number is its own negative, and an unsigned one wraps.
+    """
+    return (-a[1], -a[0]) if a[0] > limits[0] else limits
+
+
 def _add(a, b):
     return a[0] + b[0], a[1] + b[1]
 

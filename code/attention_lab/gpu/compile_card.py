@@ -32,9 +32,11 @@ from attention_lab.gpu.frames import own_names
 from attention_lab.gpu.kernel_source import (
     KernelSource,
     Missing,
+    kernel_function,
     python_function,
 )
 from attention_lab.gpu.limits import MAX_SHARED_BYTES
+from attention_lab.gpu.signatures import capability, type_texts
 
 WHEELS = (
     'pip install "numba-cuda[cu12]" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm'
@@ -97,7 +99,8 @@ def compile_card(kernel, signature, cc=(7, 5)):
     ----------
     kernel : a kernel of this package or of Numba, or a plain function
     signature : one entry per argument: an array or number to be like, a
-        Numba type, or text such as ``"float32[:, ::1]"``
+        Numba type, or text such as ``"float32[:, ::1]"``; or all of it as
+        one text such as ``"void(float32[:], int64)"``
     cc : compute capability: (7, 5) T4, (8, 0) A100, (9, 0) H100
 
     Returns
@@ -135,7 +138,10 @@ def compile_cards(jobs):
     CompilerMissing
         If the CUDA wheels are not installed.
     """
-    jobs = [(python_function(k), k, s, tuple(cc)) for k, s, cc in jobs]
+    jobs = [
+        (kernel_function(k), k, type_texts(s), capability(cc))
+        for k, s, cc in jobs
+    ]
     answers = ask([request_for(*job) for job in jobs])
     made = []
     for (function, _, _, cc), answer in zip(jobs, answers, strict=True):
@@ -159,7 +165,7 @@ def request_for(function, kernel, signature, cc):
     return {
         "kernel": functions[-1]["key"],
         "functions": functions,
-        "signature": [type_text(item) for item in signature],
+        "signature": signature,
         "cc": list(cc),
         "fastmath": bool(options.get("fastmath", False)),
     }
@@ -298,30 +304,3 @@ def describe(value, functions, keys):
     except KernelError:
         return None
     return ["function", collect(function, True, functions, keys)]
-
-
-def type_text(item):
-    """Return the text of an argument's type."""
-    if isinstance(item, str):
-        return item.replace(" ", "")
-    if isinstance(item, np.ndarray):
-        return array_text(item.dtype, item.ndim, item.flags.c_contiguous)
-    if isinstance(item, np.generic):
-        return item.dtype.name
-    if isinstance(item, (bool, int, float)):
-        return {bool: "bool", int: "int64", float: "float64"}[type(item)]
-    dtype = dtype_of(item)
-    if dtype is not None:
-        return dtype.name
-    if hasattr(item, "layout") and hasattr(item, "ndim"):
-        return array_text(dtype_of(item.dtype), item.ndim, item.layout == "C")
-    raise KernelError(
-        f"{item!r} does not name the type of an argument: pass an array, a "
-        'number, a Numba type, or text such as "float32[:, ::1]"'
-    )
-
-
-def array_text(dtype, ndim, contiguous):
-    """Return the text of an array type."""
-    last = "::1" if contiguous else ":"
-    return f"{dtype.name}[{','.join([':'] * (ndim - 1) + [last])}]"

@@ -18,6 +18,8 @@ def mathematics(name, compile_):
     call = f"math.{name}({wide})"
     if name == "pow":
         call = f"({wide.replace(', ', ' ** ')})"
+    if name == "fmod":
+        call = f"np.{call.removeprefix('math.')}"  # Numba lacks math.fmod
     if name == "exp2":
         call = f"2.0 ** {wide}"
     text = (
@@ -32,15 +34,93 @@ def mathematics(name, compile_):
     }
 
 
-def plain_functions():
+def conversions(compile_):
+    """Return what turns floats into whole numbers, and powers of those."""
+    made = {}
+    for dtype in arithmetic.WHOLE_TYPES:
+        for bits in (32, 64):
+            made[f"__{dtype.name}_of{bits}"] = compile_(
+                _truncation(dtype, bits)
+            )
+    made["__trunc"] = made["__int64_of64"]
+    for name, kind in (("int64", np.int64), ("uint64", np.uint64)):
+        convert = made[f"__{name}_of64"]
+        made[f"__power_{name}"] = compile_(_whole_power(kind, convert))
+    return made
+
+
+def _truncation(dtype, bits):
+    """Return the function that makes a float whole, as a GPU does."""
+    least, most, not_a_number = arithmetic.conversion_limits(dtype, bits)
+    kind = dtype.type
+    wide = np.uint64 if dtype.kind == "u" else np.int64
+    least, most, not_a_number = map(wide, (least, most, not_a_number))
+
+    def function(x):
+        if x != x:
+            return kind(not_a_number)
+        if x >= np.float64(most):
+            return kind(most)
+        if x <= np.float64(least):
+            return kind(least)
+        return kind(wide(x))
+
+    return function
+
+
+def _whole_power(kind, convert):
+    """Return ``a ** b`` of whole numbers, in 64 bits as Numba has it."""
+    last = arithmetic.LAST_EXACT_POWER
+
+    def function(a, b, place):
+        if b > last:
+            return convert(np.float64(a) ** np.float64(b))
+        count = np.int64(b)
+        if count < 0:
+            if a == 0:
+                raise ZeroDivisionError(place)
+            if a != 1 and a != -1:
+                return kind(0)
+            count = -count
+        # Unsigned, because a signed overflow is undefined.
+        result = np.uint64(1)
+        factor = np.uint64(a)
+        while count > 0:
+            if count & 1:
+                result = result * factor
+            factor = factor * factor
+            count >>= 1
+        return kind(result)
+
+    return function
+
+
+def cube_root(compile_):
+    """Return the cube root for float64 and for float32."""
+    double = compile_(arithmetic.cbrt)
+    single = compile_(lambda x: np.float32(double(np.float64(x))))
+    return {"__cbrt64": double, "__cbrt32": single}
+
+
+def plain_functions(compile_, helpers):
     """Return the functions that Numba compiles as they are written."""
 
-    def at(i, size, site):
+    def at(i, size, place):
         if 0 <= i < size:
             return i
         if -size <= i < 0:
             return i + size
-        raise IndexError(site)
+        raise IndexError(place)
+
+    def span_at(i, start, count, place):
+        if -count <= i < count:
+            return start + i + (count if i < 0 else 0)
+        raise IndexError(place)
+
+    def given(value, is_set, place):
+        if not is_set:
+            raise UnboundLocalError(place)
+        return value
 
     def seen(value, event, log):
         here = log[0]
@@ -64,55 +144,61 @@ def plain_functions():
     def modulo(a, b):
         return a % b
 
-    def divide_whole(a, b):
+    def divide_whole(a, b, place):
         if b == 0:
-            raise ZeroDivisionError
+            raise ZeroDivisionError(place)
         return a // b
 
-    def modulo_whole(a, b):
+    def modulo_whole(a, b, place):
         if b == 0:
-            raise ZeroDivisionError
+            raise ZeroDivisionError(place)
         return a % b
+
+    def step(a, place):
+        if a == 0:
+            raise ValueError(place)
+        return a
+
+    def shift_left(a, b):
+        count = np.int64(b) & 0xFFFFFFFF
+        return a << count if count < 64 else a - a
+
+    def shift_right(a, b):
+        count = np.int64(b) & 0xFFFFFFFF
+        return a >> count if count < 64 else a >> 63 >> 1
 
     def power32(x, n):
         result = np.float32(1)
         factor = x
-        count = abs(n)
+        count = np.uint64(abs(n))
         while count > 0:
-            if count & 1:
+            if count & np.uint64(1):
                 result = result * factor
             factor = factor * factor
-            count >>= 1
+            count >>= np.uint64(1)
         return np.float32(1) / result if n < 0 else result
 
     def power64(x, n):
         result = 1.0
         factor = x
-        count = abs(n)
+        count = np.uint64(abs(n))
         while count > 0:
-            if count & 1:
+            if count & np.uint64(1):
                 result = result * factor
             factor = factor * factor
-            count >>= 1
+            count >>= np.uint64(1)
         return 1.0 / result if n < 0 else result
 
-    def whole(x):
-        if x != x:
-            return 0
-        if x >= 9.2e18:
-            return 9223372036854775807
-        if x <= -9.2e18:
-            return -9223372036854775808
-        return np.int64(x)
+    whole = helpers["__int64_of64"]
 
     def rounded(x):
-        return np.int64(np.rint(x))
+        return whole(np.rint(x))
 
     def floor(x):
-        return np.int64(math.floor(x))
+        return whole(np.floor(x))
 
     def ceil(x):
-        return np.int64(math.ceil(x))
+        return whole(np.ceil(x))
 
     def isnan(x):
         return math.isnan(x)
@@ -123,24 +209,29 @@ def plain_functions():
     def isfinite(x):
         return math.isfinite(x)
 
-    def popc(x):
-        bits = np.uint64(x)
+    def bits_of(x, width):
+        return np.uint64(x) & np.uint64(2**64 - 1) >> np.uint64(64 - width)
+
+    bits_of = compile_(bits_of)
+
+    def popc(x, width):
+        bits = bits_of(x, width)
         total = 0
         while bits:
             total += np.int64(bits & np.uint64(1))
             bits >>= np.uint64(1)
         return total
 
-    def clz(x):
-        bits = np.uint32(x)
-        total = 32
+    def clz(x, width):
+        bits = bits_of(x, width)
+        total = width
         while bits:
             total -= 1
-            bits >>= np.uint32(1)
+            bits >>= np.uint64(1)
         return total
 
-    def ffs(x):
-        bits = np.uint64(x)
+    def ffs(x, width):
+        bits = bits_of(x, width)
         place = 0
         if bits == 0:
             return place
@@ -150,12 +241,12 @@ def plain_functions():
             place += 1
         return place
 
-    def brev(x):
-        bits = np.uint32(x)
-        made = np.uint32(0)
-        for _ in range(32):
-            made = np.uint32(made << np.uint32(1) | bits & np.uint32(1))
-            bits >>= np.uint32(1)
+    def brev(x, width):
+        bits = bits_of(x, width)
+        made = np.uint64(0)
+        for _ in range(width):
+            made = made << np.uint64(1) | bits & np.uint64(1)
+            bits >>= np.uint64(1)
         return made
 
     return {
@@ -165,6 +256,7 @@ def plain_functions():
         "__divide": divide,
         "__floor_divide": floor_divide,
         "__modulo": modulo,
+        "__step": step,
         "__divide_whole": divide_whole,
         "__modulo_whole": modulo_whole,
         "__power32": power32,
@@ -173,10 +265,11 @@ def plain_functions():
         "__smaller": arithmetic.smaller,
         "__edge": arithmetic.edge,
         "__length": _length,
-        "__span": arithmetic.span,
-        "__span_at": arithmetic.span_at,
-        "__whole": whole,
-        "__trunc": whole,
+        "__span_at": span_at,
+        "__given": given,
+        "__shift_left": shift_left,
+        "__shift_right": shift_right,
+        "__round_to": arithmetic.round_to,
         "__round": rounded,
         "__floor": floor,
         "__ceil": ceil,

@@ -8,16 +8,29 @@ their axes, and nothing needs wrapping to 64 bits by hand.
 # Methods are named after the syntax and the operations that they handle.
 # ruff: noqa: D102
 
+import ast
+
+from attention_lab.gpu import ir
+from attention_lab.gpu.device_names import WARP_OPERATIONS
 from attention_lab.gpu.errors import UnsupportedConstruct
+from attention_lab.gpu.loop_code import holds
 from attention_lab.gpu.python_dialect import (
     GRID,
     INDICES,
+    Literal,
     element_of,
     unwritten,
 )
 from attention_lab.gpu.scalar_code import ScalarEmitter
-from attention_lab.gpu.sites import SITE_BITS, TICK, Unproven, row_major
-from attention_lab.gpu.values import BOOL, FLOAT16, INT64, Group, Nothing
+from attention_lab.gpu.sites import SITE_BITS, Unproven, row_major
+from attention_lab.gpu.values import (
+    BOOL,
+    FLOAT16,
+    INT64,
+    Array,
+    Group,
+    Nothing,
+)
 
 BOXES = (
     "__float_value",
@@ -33,6 +46,8 @@ LOG = ("__log",)
 class CompiledEmitter(ScalarEmitter):
     """Writes a kernel that ``numba.njit`` can compile."""
 
+    engine = "compiled"
+
     # -- scalars --------------------------------------------------------
 
     def convert(self, text, known, dtype):
@@ -42,7 +57,7 @@ class CompiledEmitter(ScalarEmitter):
         if dtype == BOOL:
             return f"({text} != 0)"
         if known.is_float and dtype.kind in "iu":
-            text = f"__whole({text})"
+            return self.truncated(text, known.dtype, dtype)
         return f"__{dtype.name}({text})"
 
     def literal(self, value, known):
@@ -51,18 +66,54 @@ class CompiledEmitter(ScalarEmitter):
             return f"__{known.dtype.name}({int(value)})"
         return super().literal(value, known)
 
-    def kept_unsigned(self, text, dtype=None):
-        """Numba's uint64 wraps by itself."""
+    def kept(self, text, dtype):
+        """Numba's numbers wrap by themselves, but for sums and products."""
         return text
 
-    def kept_signed(self, text):
-        """Numba's int64 wraps by itself."""
-        return text
+    def overflowing(self, a, symbol, b):
+        """Calculate unsigned: a signed overflow is undefined here too."""
+        return f"__int64(__uint64({a}) {symbol} __uint64({b}))"
+
+    def do_For(self, node):
+        if isinstance(node.iter, ir.Primitive) and len(node.iter.args) == 3:
+            step = node.iter.args[2]
+            if step.known.low <= 0 <= step.known.high:
+                text = f"__step({self.code(step)}{self.blame()})"
+                node.iter.args[2] = Literal(text, step.known)
+        super().do_For(node)
 
     def count(self, node):
         """Return the text of a whole number."""
         text = self.code(node)
         return f"__int64({text})" if node.known.dtype == BOOL else text
+
+    def made(self, text, dtype):
+        """Return the text of a number that a helper made, in its type."""
+        return f"__{dtype.name}({text})"
+
+    def of_Name(self, node):
+        if not getattr(node, "may_be_unset", False):
+            return node.id
+        return self.if_set(node, node.id)
+
+    def if_set(self, node, text):
+        return f"__given({text}, {node.id}__set{self.blame(node.id)})"
+
+    def blame(self, variable=""):
+        return f", {self.fault(variable)}"
+
+    # -- statements -----------------------------------------------------
+
+    def do_Assign(self, node):
+        super().do_Assign(node)
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and not isinstance(target.known, Array):
+            self.note_set(target.id, node.place)
+
+    def begin_trip(self, node):
+        if isinstance(node, ast.For):
+            self.note_set(node.target.id, node.place)
+        super().begin_trip(node)
 
     # -- memory ---------------------------------------------------------
 
@@ -90,7 +141,7 @@ class CompiledEmitter(ScalarEmitter):
             return (
                 f"__load{len(codes)}({array.name}, {', '.join(codes)}, {log})"
             )
-        return f"{array.name}[{self.checked(array, codes, site)}]"
+        return f"{array.name}[{self.checked(array, codes)}]"
 
     @staticmethod
     def is_proven(array, codes):
@@ -99,19 +150,27 @@ class CompiledEmitter(ScalarEmitter):
             isinstance(code, Unproven) for code in codes
         )
 
-    def checked(self, array, codes, site):
+    def checked(self, array, codes):
         """Return the text of an index, with a check where one is needed."""
         return ", ".join(
-            f"__at({code}, {array.name}.shape[{k}], {site})"
+            f"__at({code}, {array.name}.shape[{k}]{self.blame()})"
             if isinstance(code, Unproven)
             else code
             for k, code in enumerate(codes)
         )
 
+    def span(self, text, start, length):
+        if self.recorded:
+            return f"__span({text}, {start}, {length}, __log)"
+        return super().span(text, start, length)
+
     def store(self, target, value, place):
         array, codes = self.view(target)
         self.refuse_half(array, target)
         text = self.as_type(value, array.dtype)
+        self.store_at(array, codes, text, target, place)
+
+    def store_at(self, array, codes, text, target, place):
         site = self.site(target, array, "write")
         if self.recorded and self.is_proven(array, codes):
             element = f"{array.name}[{', '.join(codes)}]"
@@ -129,7 +188,7 @@ class CompiledEmitter(ScalarEmitter):
             )
             return
         self.out.line(
-            f"{array.name}[{self.checked(array, codes, site)}] = {text}",
+            f"{array.name}[{self.checked(array, codes)}] = {text}",
             place,
         )
 
@@ -143,14 +202,14 @@ class CompiledEmitter(ScalarEmitter):
             log = ", ".join((str(site), *LOG))
             return f"__logged_{node.detail}{len(codes)}({call}, {log})"
         sizes = [
-            f"__at({code}, {array.name}.shape[{k}], {site})"
+            f"__at({code}, {array.name}.shape[{k}]{self.blame()})"
             for k, code in enumerate(codes)
         ]
         call = f"{array.name}, ({', '.join(sizes)},), {', '.join(values)}"
         return f"__{node.detail}({call})"
 
-    def tick(self, place):
-        self.out.line(f"__note({TICK}, __log)", place)
+    def mark(self, code, place):
+        self.out.line(f"__note({code}, __log)", place)
 
     def allocate(self, node, place):
         array = node.known
@@ -220,7 +279,11 @@ class CompiledEmitter(ScalarEmitter):
         for array in shared:
             if array.shape[0] is None:
                 self.out.line(f"{array.name}__n0 = {array.name}.shape[0]")
+        for name in sorted(self.unset):
+            self.out.line(f"{name}__set = False")
         self.out.depth -= 1
+        # A warp operation excuses the lanes that returned before it.
+        self.tells_returns = holds(body, WARP_OPERATIONS)
         self.block(body)
         if not self.waits:
             self.write_loop([*first, *last], shared)
@@ -240,15 +303,17 @@ class CompiledEmitter(ScalarEmitter):
         x, y, _ = self.block_sizes
         given = ", ".join(names)
         out = self.out
-        out.line(f"def loop({given}, __blocks, __turn, __ends):")
+        out.line(f"def loop({given}, __blocks, __turn, __ends, __now):")
         out.depth += 1
         out.line("__row = 0")
         out.line("for __block in __blocks:")
         out.depth += 1
         for array in shared:
             out.line(f"{array.name}[:] = {self.junk(array.dtype)}")
+        out.line("__now[0] = __block")
         out.line("for __t in __turn:")
         out.depth += 1
+        out.line("__now[1] = __t")
         out.line(
             f"thread({given}, __t % {x}, __t // {x} % {y}, "
             f"__t // {x * y}, __block % __gx, __block // __gx % __gy, "

@@ -8,24 +8,30 @@ import warnings
 
 import numpy as np
 
+from attention_lab.gpu.access import MOST_AXES
 from attention_lab.gpu.compiled_helpers import (
     HEADER,
+    MISSES,
     OUTSIDE_ROWS,
     ROW,
+    ROWS,
     compiled_helpers,
 )
+from attention_lab.gpu.endless import Endless
 from attention_lab.gpu.engine import (
+    FAULTS,
     Run,
     coordinates,
     explained,
     shared_lengths,
     turns,
 )
+from attention_lab.gpu.errors import UnsupportedConstruct
+from attention_lab.gpu.naming import Names
 from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.schedule import BlockRun
 
 FIRST_LOG = 1 << 22
-_FAULTS = (IndexError, ZeroDivisionError)
 
 
 class CompiledBoxes:
@@ -58,7 +64,7 @@ class CompiledBoxes:
 def empty_log(size):
     """Return a log with room for `size` events."""
     log = np.empty(HEADER + size, np.int64)
-    log[:2] = HEADER, 0
+    log[:MISSES] = HEADER, 0, 0
     return log
 
 
@@ -69,6 +75,7 @@ def compiled_function(lowered):
     if lowered.machine:
         return lowered.machine["thread"], lowered.machine.get("loop")
     namespace = dict(compiled_helpers())
+    namespace["__Endless"] = Endless
     namespace.update(lowered.constants)
     exec(lowered.code, namespace)
     compile_ = numba.njit(error_model="numpy")
@@ -95,7 +102,16 @@ def run_compiled(
     log = empty_log(FIRST_LOG) if recorded else None
     launch = (grid, block, shared_bytes, order, seed)
     while True:
-        done = _run_once(lowered, arguments, *launch, log)
+        try:
+            done = _run_once(lowered, arguments, *launch, log)
+        except _numba_error() as error:
+            # Our typing rules let through what the compiler does not take.
+            raise UnsupportedConstruct(
+                "a part of this kernel in the compiled engine",
+                f"`{lowered.name}`",
+                'Use engine="python". Numba says: '
+                + " ".join(str(error).split())[:200],
+            ) from None
         if log is None:
             return done
         end = int(log[0])
@@ -107,11 +123,23 @@ def run_compiled(
                 argument[...] = copy
     done.log = log[HEADER:end]
     done.segments.end = np.asarray(done.segments.end) - HEADER
-    rows = log[2:HEADER].reshape(OUTSIDE_ROWS, ROW)[: int(log[1])]
-    for site, *indices in rows.tolist():
+    rows = log[ROWS:HEADER].reshape(OUTSIDE_ROWS, ROW)[: int(log[1])]
+    for site, *values in rows.tolist():
         many = lowered.axes[lowered.sites[site].name]
-        done.outside.append((site, tuple(indices[:many])))
+        edges = values[MOST_AXES:]
+        spans = tuple(
+            (edges[2 * k], edges[2 * k + 1]) if edges[2 * k + 1] >= 0 else None
+            for k in range(many)
+        )
+        done.outside.append((site, tuple(values[:many]), spans))
     return done
+
+
+def _numba_error():
+    """Return the base of the errors of Numba's compiler."""
+    from numba.core.errors import NumbaError
+
+    return NumbaError
 
 
 def _run_once(lowered, arguments, grid, block, shared_bytes, order, seed, log):
@@ -131,7 +159,7 @@ def _run_once(lowered, arguments, grid, block, shared_bytes, order, seed, log):
     first = (*arguments, *memory, *boxes.arrays(), *grid)
     if log is not None:
         first = (*first, log)
-    done = Run(threads_per_block=len(threads))
+    done = Run(names=Names(grid, block))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if loop is not None:
@@ -156,9 +184,9 @@ def _run_once(lowered, arguments, grid, block, shared_bytes, order, seed, log):
             )
             try:
                 run.run()
-            except _FAULTS as error:
-                raise explained(
-                    error, _place(lowered, error), run.current, number
+            except FAULTS as error:
+                raise _fault(
+                    lowered, error, done.names.both(run.current, number)
                 ) from None
             done.trouble = run.trouble
             done.strays.extend((number, *stray) for stray in run.strays)
@@ -171,10 +199,12 @@ def _run_loop(lowered, loop, first, blocks, turn, log, done):
     """Run threads that never wait, in one compiled loop."""
     rows = len(blocks) * len(turn) if log is not None else 1
     ends = np.zeros(rows, np.int64)
+    now = np.zeros(2, np.int64)
     try:
-        loop(*first, np.array(blocks), np.array(turn), ends)
-    except _FAULTS as error:
-        raise explained(error, _place(lowered, error), None, None) from None
+        loop(*first, np.array(blocks), np.array(turn), ends, now)
+    except FAULTS as error:
+        block, thread = now.tolist()
+        raise _fault(lowered, error, done.names.both(thread, block)) from None
     if log is None:
         return
     segments = done.segments
@@ -185,10 +215,10 @@ def _run_loop(lowered, loop, first, blocks, turn, log, done):
     segments.end = ends
 
 
-def _place(lowered, error):
-    """Return the place in the source that an error names, if it does."""
-    if isinstance(error, IndexError) and error.args:
-        site = error.args[0]
-        if isinstance(site, int) and 0 <= site < len(lowered.sites):
-            return lowered.sites[site].place
-    return None
+def _fault(lowered, error, who):
+    """Return the error to show for one raised inside machine code."""
+    number = error.args[0] if error.args else None
+    place, variable = None, ""
+    if isinstance(number, int) and 0 <= number < len(lowered.faults):
+        place, variable = lowered.faults[number]
+    return explained(lowered, error, place, variable, who)

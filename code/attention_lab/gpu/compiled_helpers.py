@@ -6,15 +6,29 @@ from functools import cache
 import numpy as np
 
 from attention_lab.gpu import arithmetic
-from attention_lab.gpu.access import MOST_AXES
-from attention_lab.gpu.compiled_arithmetic import mathematics, plain_functions
+from attention_lab.gpu.access import MISS, MOST_AXES
+from attention_lab.gpu.compiled_arithmetic import (
+    conversions,
+    cube_root,
+    mathematics,
+    plain_functions,
+)
 from attention_lab.gpu.sites import SITE_BITS
 
-# The log is one array: how many events, how many accesses out of bounds,
-# a row for each of the first of those, and then the events.
+# The log is one array: how many events; how many accesses out of bounds; how
+# many indices missed a part of an array, and (index, start, length) of these;
+# a row for each of the first accesses out of bounds; and then the events.
+# A row is the site, the indices, and (start, length) of the part of each axis.
 OUTSIDE_ROWS = 1024
-ROW = 8
-HEADER = 2 + OUTSIDE_ROWS * ROW
+MISSES = 3
+MOST_MISSES = 1024
+ROWS = MISSES + 3 * MOST_MISSES
+# A miss is MISS, plus its number in the high bits, plus the place in the whole
+# axis where it lands, from 1: there may be more than have a row.
+PLACE_BITS = 41
+PLACE_MASK = (1 << PLACE_BITS) - 1
+ROW = 1 + 3 * MOST_AXES
+HEADER = ROWS + OUTSIDE_ROWS * ROW
 
 _ACCESS = """
 def load{n}(memory, {indices}, site, log):
@@ -45,14 +59,14 @@ def store{n}(memory, {indices}, value, site, log):
 
 def strayed{n}(memory, {indices}, site, log):
     row = min(log[1], {rows} - 1)
-    log[2 + row * {row}] = site
-    {notes}
+    base = {first_row} + row * {row}
+    log[base] = site
+    {wrap_lines}
     log[1] += 1
     here = log[0]
     if here < log.size:
         log[here] = -1 - row
     log[0] = here + 1
-    {wrap_lines}
     if {gone}:
         return ({minus},)
     return ({wraps},)
@@ -93,18 +107,52 @@ def _pieces(many):
         "inside": " and ".join(
             f"0 <= i{k} < memory.shape[{k}]" for k in range(many)
         ),
-        "notes": "\n    ".join(
-            f"log[{k + 3} + row * {ROW}] = i{k}" for k in range(many)
-        ),
+        "first_row": ROWS,
         "wrap_lines": "\n    ".join(
-            f"w{k} = i{k} + memory.shape[{k}] if i{k} < 0 else i{k} + 0"
+            f"w{k} = landed(i{k}, memory.shape[{k}], {k}, base, log)"
             for k in range(many)
         ),
-        "gone": " or ".join(
-            f"w{k} < 0 or w{k} >= memory.shape[{k}]" for k in range(many)
-        ),
+        "gone": " or ".join(f"w{k} < 0" for k in range(many)),
         "minus": ", ".join(["-1"] * many),
     }
+
+
+def _span(i, start, count, log):
+    """Return the place in the whole axis, or the number of a miss."""
+    if 0 <= i < count:
+        return start + i
+    number = 0
+    while number < log[2]:
+        here = MISSES + 3 * number
+        if (log[here], log[here + 1], log[here + 2]) == (i, start, count):
+            break
+        number += 1
+    if number == log[2] and number < MOST_MISSES:
+        here = MISSES + 3 * number
+        log[here] = i
+        log[here + 1] = start
+        log[here + 2] = count
+        log[2] += 1
+    lands = start + i + count if -count <= i < 0 else -1
+    return MISS + (number << PLACE_BITS) + lands + 1
+
+
+def _landed(i, size, axis, base, log):
+    """Keep an index that may be outside; return where it lands, or -1."""
+    edges = base + 1 + MOST_AXES + 2 * axis
+    log[edges + 1] = -1
+    place = i + size if i < 0 else i + 0
+    number = i - MISS >> PLACE_BITS if i < 0 else -1
+    if 0 <= number <= MOST_MISSES:
+        place = (i - MISS & PLACE_MASK) - 1
+        i = place if place >= 0 else MISS
+        if number < log[2]:
+            here = MISSES + 3 * number
+            i = log[here]
+            log[edges] = log[here + 1]
+            log[edges + 1] = log[here + 2]
+    log[base + 1 + axis] = i
+    return place if 0 <= place < size else -1
 
 
 @cache
@@ -130,13 +178,17 @@ def compiled_helpers():
     }
     helpers["__np"] = np
     helpers["__one"] = np.float32(1)
-    for name, function in plain_functions().items():
+    helpers["__bool"] = np.bool_
+    helpers.update(conversions(compile_))
+    for name, function in plain_functions(compile_, helpers).items():
         helpers[name] = compile_(function)
     for name in arithmetic.UNARY + arithmetic.BINARY:
         if hasattr(math, name):
             helpers.update(mathematics(name, compile_))
-    namespace = {"junk": _make_junk(numba)}
-    for name in ("add", "sub", "max", "min", "exch", "cas"):
+    helpers.update(cube_root(compile_))
+    namespace = {"junk": _make_junk(numba), "landed": compile_(_landed)}
+    helpers["__span"] = compile_(_span)
+    for name in _ATOMICS:
         namespace[f"atomic_{name}"] = compile_(_ATOMICS[name])
         helpers[f"__{name}"] = namespace[f"atomic_{name}"]
     for many in range(1, MOST_AXES + 1):
@@ -148,7 +200,9 @@ def _accesses(many, namespace, helpers, compile_):
     """Add the recorded accesses to arrays of `many` axes."""
     pieces = _pieces(many)
     text = _ACCESS.format(**pieces)
-    for op in ("add", "sub", "max", "min", "exch"):
+    for op in _ATOMICS:
+        if op == "cas":
+            continue
         text += _ATOMIC.format(**pieces, op=op, values="value")
     text += _ATOMIC.format(**pieces, op="cas", values="expected, value")
     made = {}
@@ -174,47 +228,40 @@ def _make_junk(numba):
     return junk
 
 
-def _add(memory, index, value):
-    old = memory[index]
-    memory[index] = old + value
-    return old
-
-
-def _sub(memory, index, value):
-    old = memory[index]
-    memory[index] = old - value
-    return old
-
-
-def _max(memory, index, value):
-    old = memory[index]
-    memory[index] = value if value > old else old
-    return old
-
-
-def _min(memory, index, value):
-    old = memory[index]
-    memory[index] = value if value < old else old
-    return old
-
-
-def _exch(memory, index, value):
-    old = memory[index]
-    memory[index] = value
-    return old
-
-
 def _cas(memory, index, expected, value):
     old = memory[index]
     memory[index] = value if old == expected else old
     return old
 
 
-_ATOMICS = {
-    "add": _add,
-    "sub": _sub,
-    "max": _max,
-    "min": _min,
-    "exch": _exch,
-    "cas": _cas,
+_UPDATE = """
+def update(memory, index, value):
+    old = memory[index]
+    memory[index] = {new}
+    return old
+"""
+_NEW = {
+    "add": "old + value",
+    "sub": "old - value",
+    "max": "value if value > old else old",
+    "min": "value if value < old else old",
+    "nanmax": "value if value > old or old != old else old",
+    "nanmin": "value if value < old or old != old else old",
+    "and_": "old & value",
+    "or_": "old | value",
+    "xor": "old ^ value",
+    "inc": "old * 0 if old >= value else old + 1",
+    "dec": "value if old == 0 or old > value else old - 1",
+    "exch": "value",
 }
+
+
+def _update(new):
+    """Return the function that replaces an element by this text."""
+    made = {}
+    exec(_UPDATE.format(new=new), made)
+    return made["update"]
+
+
+_ATOMICS = {name: _update(new) for name, new in _NEW.items()}
+_ATOMICS["cas"] = _cas

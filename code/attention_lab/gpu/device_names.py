@@ -4,7 +4,7 @@ import types
 
 import numpy as np
 
-from attention_lab.gpu.errors import KernelError
+from attention_lab.gpu.errors import WrongArgument
 
 AXES = ("x", "y", "z")
 INDEX_NAMES = tuple(
@@ -12,7 +12,20 @@ INDEX_NAMES = tuple(
     for base in ("threadIdx", "blockIdx", "blockDim", "gridDim")
     for axis in AXES
 )
-ATOMICS = ("add", "sub", "max", "min", "exch", "cas", "compare_and_swap")
+# Which elements Numba's atomic operations work on (its `cudadecl`).
+WHOLE_ATOMICS = ("int32", "int64", "uint32", "uint64")
+ATOMIC_DTYPES = {
+    **dict.fromkeys(
+        ("add", "sub", "max", "min", "nanmax", "nanmin"),
+        (*WHOLE_ATOMICS, "float32", "float64"),
+    ),
+    **dict.fromkeys(
+        ("and_", "or_", "xor", "exch", "cas", "compare_and_swap"),
+        WHOLE_ATOMICS,
+    ),
+    **dict.fromkeys(("inc", "dec"), ("uint32", "uint64")),
+}
+ATOMICS = tuple(ATOMIC_DTYPES)
 BLOCK_BARRIERS = (
     "syncthreads",
     "syncthreads_count",
@@ -55,6 +68,9 @@ KNOWN = frozenset(
         "atomic",
         "fma",
         "selp",
+        "cbrt",
+        "lanemask_lt",
+        "nanosleep",
     )
 )
 
@@ -91,11 +107,25 @@ class DeviceName:
 
     def __call__(self, *args, **kwargs):
         """Refuse: there is no thread outside a kernel."""
-        raise KernelError(
+        raise WrongArgument(
             f"cuda.{self.path} works inside a kernel only: call it from a "
             "function decorated with @cuda.jit and launched as "
             "kernel[grid, block](...)"
         )
+
+    def _outside(self, *_):
+        """Refuse to be a number: there is no thread outside a kernel."""
+        raise WrongArgument(
+            f"cuda.{self.path} has a value inside a kernel only: use it in a "
+            "function decorated with @cuda.jit and launched as "
+            "kernel[grid, block](...)"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _outside
+    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = _outside
+    __mod__ = __rmod__ = __lt__ = __le__ = __gt__ = __ge__ = _outside
+    __lshift__ = __rshift__ = __and__ = __or__ = __xor__ = __neg__ = _outside
+    __int__ = __float__ = __index__ = __getitem__ = __iter__ = _outside
 
     def __repr__(self):
         """Show the name as it is written."""
@@ -150,3 +180,11 @@ def dtype_of(value):
         except TypeError:
             return None
     return None
+
+
+def named_dtype(name):
+    """Return the NumPy dtype with this name, or None."""
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return None

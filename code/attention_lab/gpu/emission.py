@@ -13,19 +13,26 @@ import ast
 from attention_lab.gpu import ir
 from attention_lab.gpu.device_names import BLOCK_BARRIERS, WARP_OPERATIONS
 from attention_lab.gpu.errors import UnsupportedConstruct
-from attention_lab.gpu.sites import SITE_BITS, Site, Stop, Unproven, Writer
+from attention_lab.gpu.loop_code import LoopEmitter, is_divergent_barrier
+from attention_lab.gpu.sites import (
+    FENCES,
+    SITE_BITS,
+    STOP_BITS,
+    Site,
+    Stop,
+    UnprovenPart,
+    Writer,
+    stop_text,
+)
 from attention_lab.gpu.values import (
     Array,
-    At,
-    Group,
     Nothing,
     Span,
-    Whole,
-    exactly,
 )
+from attention_lab.gpu.view_code import ViewEmitter
 
 
-class Emitter:
+class Emitter(LoopEmitter, ViewEmitter):
     """What both dialects share: statements, views, and where events are.
 
     Parameters
@@ -34,10 +41,15 @@ class Emitter:
     """
 
     def __init__(self, recorded):
+        super().__init__()
         self.recorded = recorded
         self.out = Writer()
         self.sites = []
+        self.site_numbers = {}
         self.stops = [None]  # numbered from 1: 0 means "finished"
+        self.faults = []
+        self.unset = frozenset()
+        self.place = None
         self.counter = 0
 
     @property
@@ -49,9 +61,9 @@ class Emitter:
 
     def site(self, node, array, kind):
         """Return the number of a place that touches memory."""
-        made = Site(node.place, array.name, array.label, array.space, kind)
-        if made in self.sites:
-            return self.sites.index(made)
+        key = id(node), kind
+        if key in self.site_numbers:
+            return self.site_numbers[key]
         if len(self.sites) == 1 << SITE_BITS:
             raise UnsupportedConstruct(
                 f"a kernel with more than {1 << SITE_BITS} places that touch "
@@ -59,158 +71,79 @@ class Emitter:
                 node.place,
                 "Call its functions in loops, not by hand.",
             )
-        self.sites.append(made)
-        return len(self.sites) - 1
+        base = node.value if isinstance(node, ast.Subscript) else node.args[0]
+        axes = tuple(type(axis).__name__.lower() for axis in base.known.axes)
+        number = self.site_numbers[key] = len(self.sites)
+        self.sites.append(
+            Site(
+                node.place,
+                array.name,
+                array.label,
+                array.space,
+                kind,
+                getattr(base, "said", ""),
+                axes if set(axes) != {"whole"} else (),
+                node.column,
+                self.ticks_around,
+            )
+        )
+        return number
 
     def stop(self, node, dtype=None):
-        """Return the number of a place that waits."""
-        self.stops.append(Stop(node.place, node.op, dtype))
+        """Return the text of what a thread yields at a place that waits."""
+        trips = self.trips if is_divergent_barrier(node) else []
+        loops = tuple(place for _, place in trips)
+        number = self.new_stop(Stop(node.place, node.op, dtype, loops))
+        return stop_text(number, [variable for variable, _ in trips])
+
+    def new_stop(self, stop):
+        """Return the number of a new stop."""
+        if len(self.stops) == 1 << STOP_BITS:
+            raise UnsupportedConstruct(
+                f"a kernel with more than {1 << STOP_BITS} places that wait",
+                stop.place,
+                "Call its functions in loops, not by hand.",
+            )
+        self.stops.append(stop)
         return len(self.stops) - 1
+
+    def fault(self, detail=""):
+        """Return the number by which a thread says that it failed here.
+
+        Parameters
+        ----------
+        detail : the variable that has no value, or why the kernel stops
+        """
+        fault = (self.place, detail)
+        if fault not in self.faults:
+            self.faults.append(fault)
+        return self.faults.index(fault)
 
     def fresh(self):
         """Return the name of a new helper variable."""
         self.counter += 1
         return f"__k{self.counter}"
 
-    # -- views of arrays ------------------------------------------------
-
-    def size(self, array, axis, codes):
-        """Return the code for the length of one axis of a view."""
-        if isinstance(array.axes[axis], Span):
-            return codes[axis][1]
-        return self.full_size(array, axis)
-
-    def full_size(self, array, axis):
-        """Return the code for the length of one axis of the memory."""
-        if array.shape[axis] is not None:
-            return str(array.shape[axis])
-        return f"{array.name}__n{axis}"
-
-    def view(self, node):
-        """Return an array value and the code for each axis it has changed.
-
-        The code is None for an untouched axis, text for a fixed index, and
-        a pair of texts (start, length) for a part.
-        """
-        known = node.known
-        if isinstance(node, ast.Name):
-            codes = []
-            for k, axis in enumerate(known.axes):
-                stem = f"{node.id}__{k}"
-                codes.append(
-                    {Whole: None, At: stem, Span: (stem, stem + "n")}[
-                        type(axis)
-                    ]
-                )
-            return known, codes
-        if isinstance(node, ast.Subscript):
-            return self.sliced(node)
-        return known, [None] * len(known.axes)
-
-    def sliced(self, node):
-        """Return the view that a subscript makes."""
-        array, codes = self.view(node.value)
-        codes = list(codes)
-        axes = list(array.axes)
-        for axis, (part, text, index) in zip(
-            array.free, self.parts(node), strict=False
-        ):
-            size = self.size(array, axis, codes)
-            size_known = (
-                axes[axis].length
-                if isinstance(axes[axis], Span)
-                else exactly(array.shape[axis])
-                if array.shape[axis] is not None
-                else None
-            )
-            if isinstance(part, ast.Slice):
-                if part.lower is None and part.upper is None:
-                    continue
-                codes[axis] = self.part_of_axis(codes[axis], part, size)
-                axes[axis] = (
-                    node.known.axes[axis]
-                    if isinstance(node.known, Array)
-                    else axes[axis]
-                )
-                continue
-            inside = (
-                size_known is not None
-                and index.low >= 0
-                and index.high < size_known.low
-            )
-            codes[axis] = self.index_on(axes[axis], codes[axis], text, inside)
-            axes[axis] = At(index)
-        known = node.known
-        if not isinstance(known, Array):
-            known = Array(
-                array.name,
-                array.label,
-                array.space,
-                array.dtype,
-                array.shape,
-                tuple(axes),
-            )
-        return known, codes
-
-    def item(self, node):
-        """Return the text of one item of a tuple."""
-        base = node.value
-        if isinstance(base, ast.Attribute) and isinstance(
-            node.slice, ast.Constant
-        ):
-            array, codes = self.view(base.value)
-            axis = array.free[node.slice.value]
-            return self.size(array, axis, codes)
-        return f"{self.code(base)}[{self.code(node.slice)}]"
-
-    def parts(self, node):
-        """Yield (node, code, known) for every part of an index."""
-        index = node.slice
-        if isinstance(index, ast.Tuple):
-            parts = index.elts
-        elif isinstance(index, ast.Slice):
-            parts = [index]
-        elif isinstance(index.known, Group):
-            whole = self.code(index)
-            for k, item in enumerate(index.known.items):
-                yield index, f"{whole}[{k}]", item
-            return
-        else:
-            parts = [index]
-        for part in parts:
-            if isinstance(part, ast.Slice):
-                yield part, None, None
-            else:
-                yield part, self.code(part), part.known
-
-    def index_on(self, axis, code, text, inside):
-        """Return the code of an index into an axis, perhaps a part of one."""
-        if not isinstance(axis, Span):
-            return text if inside else Unproven(text)
-        start, length = code
-        if inside:
-            return f"({start} + {text})"
-        check = "__span" if self.recorded else "__span_at"
-        return Unproven(f"{check}({text}, {start}, {length})")
-
-    def part_of_axis(self, code, part, size):
-        """Return (start, length) of the part that a slice selects."""
-        lower = "0" if part.lower is None else self.code(part.lower)
-        upper = size if part.upper is None else self.code(part.upper)
-        start = f"__edge({lower}, {size})"
-        length = f"__length({lower}, {upper}, {size})"
-        if code is not None:
-            start = f"({code[0]} + {start})"
-        return start, length
+    def note_set(self, name, place):
+        """Write down that a variable now has a value, if that may matter."""
+        if name in self.unset:
+            self.out.line(f"{name}__set = True", place)
 
     # -- statements -----------------------------------------------------
+
+    def sequence(self, statements):
+        """Write statements, up to one after which nothing can follow."""
+        for statement in statements:
+            self.place = statement.place
+            getattr(self, f"do_{type(statement).__name__}")(statement)
+            if getattr(statement, "ends_here", False):
+                break
 
     def block(self, statements):
         """Write statements one level deeper."""
         self.out.depth += 1
         before = len(self.out.lines)
-        for statement in statements:
-            getattr(self, f"do_{type(statement).__name__}")(statement)
+        self.sequence(statements)
         if len(self.out.lines) == before:
             self.out.line("pass")
         self.out.depth -= 1
@@ -222,14 +155,21 @@ class Emitter:
         ):
             self.exchange(value)
         elif isinstance(value, ir.Primitive) and value.op == "threadfence":
-            return
+            if self.recorded:
+                self.mark(FENCES[value.detail], node.place)
+        elif ir.stops(node):
+            number = self.fault(value.detail)
+            self.out.line(f"raise AssertionError({number})", node.place)
         else:
             self.out.line(self.code(value), node.place)
 
     def do_Assign(self, node):
         target, value = node.targets[0], node.value
         if isinstance(target, ast.Subscript):
-            self.store(target, value, node.place)
+            if isinstance(target.known, Array):
+                self.fill(target, value, node.place)
+            else:
+                self.store(target, value, node.place)
             return
         if isinstance(value, ir.Primitive):
             if value.op in BLOCK_BARRIERS or value.op in WARP_OPERATIONS:
@@ -237,6 +177,7 @@ class Emitter:
                 self.out.line(f"{target.id} = {result}", node.place)
                 return
             if value.op.endswith(".array"):
+                self.note_set(target.id, node.place)
                 self.allocate(value, node.place)
                 return
         if isinstance(target.known, Array):
@@ -251,6 +192,7 @@ class Emitter:
 
     def name_view(self, target, value, place):
         """Keep what a view depends on in variables of its own."""
+        self.note_set(target.id, place)
         _, codes = self.view(value)
         for k, code in enumerate(codes):
             stem = f"{target.id}__{k}"
@@ -259,58 +201,55 @@ class Emitter:
                 self.out.line(f"{stem}n = {code[1]}", place)
             elif code is not None:
                 self.out.line(f"{stem} = {code}", place)
+            elif isinstance(target.known.axes[k], Span):
+                size = self.full_size(target.known, k)
+                self.out.line(f"{stem} = 0", place)
+                self.out.line(f"{stem}n = {size}", place)
+
+    def fill(self, target, value, place):
+        """Write ``part[...] = number``: a loop over every axis that is left."""
+        array, codes = self.view(target)
+        number = self.fresh()
+        self.out.line(f"{number} = {self.as_type(value, array.dtype)}", place)
+        depth = self.out.depth
+        codes = [self.written_once(code, place) for code in codes]
+        for axis in array.free:
+            counter = self.fresh()
+            size = self.size(array, axis, codes)
+            self.out.line(f"for {counter} in range({size}):", place)
+            self.out.depth += 1
+            codes[axis] = (
+                counter
+                if codes[axis] is None
+                else f"({codes[axis][0]} + {counter})"
+            )
+        self.store_at(array, codes, number, target, place)
+        self.out.depth = depth
+
+    def written_once(self, code, place):
+        """Return the code of an index that is used more than once."""
+        if code is None:
+            return None
+        if isinstance(code, tuple):
+            return tuple(self.written_once(part, place) for part in code)
+        if isinstance(code, UnprovenPart):
+            # The check stays beside the access that it belongs to.
+            return self.part_index(
+                *(self.written_once(part, place) for part in code.parts)
+            )
+        name = self.fresh()
+        self.out.line(f"{name} = {code}", place)
+        return type(code)(name)
 
     def do_If(self, node):
+        if node.decided is not None:
+            self.sequence(node.body if node.decided else node.orelse)
+            return
         self.out.line(f"if {self.code(node.test)}:", node.place)
         self.block(node.body)
         if node.orelse:
             self.out.line("else:", node.place)
             self.block(node.orelse)
-
-    def loop_body(self, node):
-        """Write the body of a loop, with a mark for the log if it needs one."""
-        self.out.depth += 1
-        if self.recorded and getattr(node, "parts_inside", False):
-            self.tick(node.place)
-        self.out.depth -= 1
-        self.block(node.body)
-
-    def do_While(self, node):
-        self.out.line(f"while {self.code(node.test)}:", node.place)
-        self.loop_body(node)
-        if node.orelse:
-            self.out.line("else:", node.place)
-            self.block(node.orelse)
-
-    def do_For(self, node):
-        if isinstance(node.iter, ir.Primitive):
-            limits = ", ".join(self.code(a) for a in node.iter.args)
-            iterated = f"range({limits})"
-        else:
-            iterated = self.iterated(node.iter, node.target.known)
-        self.out.line(f"for {node.target.id} in {iterated}:", node.place)
-        self.loop_body(node)
-        if node.orelse:
-            self.out.line("else:", node.place)
-            self.block(node.orelse)
-
-    def iterated(self, node, known):
-        """Return the code of a tuple whose items become one type."""
-        items = [self.fitting(item, known) for item in node.elts]
-        return "(" + ", ".join(items) + ",)"
-
-    def do_Once(self, node):
-        self.out.line("while True:", node.place)
-        self.block([*node.body, ir.placed(ast.Break(), node.place)])
-
-    def do_Break(self, node):
-        self.out.line("break", node.place)
-
-    def do_Continue(self, node):
-        self.out.line("continue", node.place)
-
-    def do_Return(self, node):
-        self.out.line("return", node.place)
 
     # -- left to the dialects -------------------------------------------
 
@@ -322,15 +261,33 @@ class Emitter:
         """Return the text of an expression, converted to a variable's type."""
         raise NotImplementedError
 
+    def span(self, text, start, length):
+        """Return the text of an index into a part of an axis, checked."""
+        if self.recorded:
+            return f"__span({text}, {start}, {length})"
+        return f"__span_at({text}, {start}, {length}{self.blame()})"
+
+    def blame(self, variable=""):
+        """Return the argument that lets machine code say where it failed."""
+        return ""
+
+    def if_set(self, node, text):
+        """Return the text of a value that needs the variable `node`."""
+        return f"({node.id}__set, {text})[1]"
+
     def store(self, target, value, place):
         """Write an assignment to an array element."""
+        raise NotImplementedError
+
+    def store_at(self, array, codes, text, target, place):
+        """Write the store of a value that has the array's type already."""
         raise NotImplementedError
 
     def exchange(self, node):
         """Write a barrier; return the text of its result."""
         raise NotImplementedError
 
-    def tick(self, place):
+    def mark(self, code, place):
         """Write a mark to the log."""
         raise NotImplementedError
 

@@ -1,7 +1,9 @@
 """Run a lowered kernel in the interpreter."""
 
 import itertools
+import math
 import random
+import re
 import sys
 import time
 import traceback
@@ -10,20 +12,29 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attention_lab.gpu.access import atomic_accesses, recorded_accesses
+from attention_lab.gpu.access import (
+    Strays,
+    atomic_accesses,
+    recorded_accesses,
+)
 from attention_lab.gpu.arithmetic import python_helpers
+from attention_lab.gpu.endless import Endless, sentence
 from attention_lab.gpu.errors import KernelFault
 from attention_lab.gpu.limits import check_shared
+from attention_lab.gpu.naming import Names
 from attention_lab.gpu.python_dialect import unwritten
 from attention_lab.gpu.schedule import BlockRun, Boxes, Segments
 
-_HELPERS = python_helpers()
+_HELPERS = {**python_helpers(), "__Endless": Endless}
+ORDERS = ("ascending", "descending", "shuffled")
 FAULTS = (
+    Endless,
     IndexError,
     ZeroDivisionError,
     ValueError,
     OverflowError,
     UnboundLocalError,
+    AssertionError,
 )
 
 
@@ -34,12 +45,12 @@ class Run:
     Attributes
     ----------
     log : one integer per access, in the order they happened
-    outside : (site, indices) of accesses out of bounds
+    outside : (site, indices, spans) of accesses out of bounds, see `access`
     segments : which thread made which accesses
     trouble : what stopped the run early, or None
     strays : (block, stop, thread, source, everyone) of shuffles that read
         from nobody
-    threads_per_block : size of the block
+    names : of the threads and blocks
     """
 
     log: object = field(default_factory=lambda: array("q"))
@@ -47,7 +58,7 @@ class Run:
     segments: Segments = field(default_factory=Segments)
     trouble: object = None
     strays: list = field(default_factory=list)
-    threads_per_block: int = 0
+    names: Names = field(default_factory=Names)
 
 
 def turns(count, order, seed):
@@ -56,12 +67,7 @@ def turns(count, order, seed):
     if order == "descending":
         numbers.reverse()
     elif order == "shuffled":
-        random.Random(seed).shuffle(numbers)
-    elif order != "ascending":
-        raise ValueError(
-            f"order is {order!r}; it can be 'ascending', 'descending' or "
-            "'shuffled'"
-        )
+        random.Random(int(seed)).shuffle(numbers)
     return numbers
 
 
@@ -80,7 +86,7 @@ def shared_lengths(lowered, shared_bytes):
     """
     check_shared(lowered.shared_bytes, shared_bytes)
     return [
-        int(np.prod(shared.shape))
+        math.prod(shared.shape)
         if shared.shape[0] is not None
         else shared_bytes // shared.dtype.itemsize
         for shared in lowered.shared
@@ -114,16 +120,16 @@ def run_python(
     -------
     A `Run`; None if after some block the whole would take too long.
     """
-    done = Run()
+    done = Run(names=Names(grid, block))
     log = done.log.append if recorded else None
     namespace = dict(_HELPERS)
     namespace.update(lowered.constants)
+    strays = Strays(done.outside)
     if recorded:
-        namespace.update(recorded_accesses(log, done.outside))
-    namespace.update(atomic_accesses(log, done.outside))
+        namespace.update(recorded_accesses(log, strays))
+    namespace.update(atomic_accesses(log, strays))
     exec(lowered.code, namespace)
     threads = coordinates(block)
-    done.threads_per_block = len(threads)
     boxes = Boxes(len(threads))
     given = dict(zip(lowered.parameters, arguments, strict=True))
     function = namespace["build"](
@@ -196,7 +202,7 @@ def _run_freely(lowered, start, turn, number, recorded, done):
                 segments.clock.append(0)
                 segments.end.append(len(done.log))
     except FAULTS as error:
-        raise fault(lowered, error, thread, number) from None
+        raise fault(lowered, error, done.names.both(thread, number)) from None
 
 
 def _run_waiting(lowered, start, turn, boxes, number, recorded, done):
@@ -213,23 +219,41 @@ def _run_waiting(lowered, start, turn, boxes, number, recorded, done):
     try:
         run.run()
     except FAULTS as error:
-        raise fault(lowered, error, run.current, number) from None
+        who = done.names.both(run.current, number)
+        raise fault(lowered, error, who) from None
     done.trouble = run.trouble
     done.strays.extend((number, *stray) for stray in run.strays)
 
 
-def fault(lowered, error, thread, block):
+def fault(lowered, error, who):
     """Return the error to show for one raised inside a lowered kernel."""
     place = None
     for frame in traceback.extract_tb(sys.exc_info()[2]):
         if frame.filename == lowered.filename:
             place = lowered.origins[frame.lineno - 1] or place
-    return explained(error, place, thread, block)
+    detail = ""
+    if isinstance(error, UnboundLocalError):
+        # Python says "cannot access local variable 'x' where ...".
+        detail = str(error).split("'")[1]
+    if isinstance(error, AssertionError):
+        place, detail = lowered.faults[error.args[0]]
+    return explained(lowered, error, place, detail, who)
 
 
-def explained(error, place, thread, block):
-    """Return an error of a running kernel as a sentence for its author."""
-    who = "a thread" if thread is None else f"thread {thread} of block {block}"
+def explained(lowered, error, place, detail, who):
+    """Return an error of a running kernel as a sentence for its author.
+
+    Parameters
+    ----------
+    lowered : the kernel
+    error : what was raised
+    place : the line, or None if it is not known
+    detail : the variable that has no value, or why the kernel stops
+    who : the thread, in words
+    """
+    if isinstance(error, Endless):
+        loop = lowered.loops[error.args[0]]
+        return KernelFault(sentence(loop, who), "endless-loop")
     where = f"{place}: {who}" if place else who
     if isinstance(error, IndexError):
         return KernelFault(
@@ -245,9 +269,21 @@ def explained(error, place, thread, block):
             "division-by-zero",
         )
     if isinstance(error, UnboundLocalError):
+        # What a view depends on has a name that ends in __0, __0n and so on.
+        name = re.sub(r"__(\d+n?|set|which)$", "", detail)
         return KernelFault(
-            f"{where} uses a variable that has no value on the path it took; "
-            "on a GPU it would hold anything. Set it before the condition.",
+            f"{where} uses `{lowered.labels.get(name, name)}`, which has no "
+            "value on the path it took; on a GPU it would hold anything. Set "
+            "it before the condition.",
             "unset-variable",
         )
+    if isinstance(error, AssertionError):
+        return KernelFault(
+            f"{where} stops, because {detail}. On a GPU it would stop without "
+            "a word, and its results would be missing, unless the kernel is "
+            "compiled with debug=True.",
+            "stopped",
+        )
+    if isinstance(error, ValueError) and error.args[:1] != (str(error),):
+        error = "range() arg 3 must not be zero"  # machine code's number
     return KernelFault(f"{where} cannot compute this: {error}.", "fault")

@@ -4,14 +4,21 @@ import importlib.util
 
 import numpy as np
 
+from attention_lab.gpu.arguments import check_stores
 from attention_lab.gpu.compiled_dialect import CompiledEmitter
 from attention_lab.gpu.compiled_engine import run_compiled
-from attention_lab.gpu.engine import run_python
-from attention_lab.gpu.errors import KernelError, UnsupportedConstruct
+from attention_lab.gpu.engine import ORDERS, run_python
+from attention_lab.gpu.errors import (
+    KernelError,
+    UnsupportedConstruct,
+    WrongArgument,
+    WrongValue,
+)
 from attention_lab.gpu.lowering import lower
 
 # Compiling takes one to two seconds; below twice that it does not pay.
 PATIENCE_SECONDS = 4.0
+ENGINES = ("auto", "python", "compiled")
 
 
 def has_numba():
@@ -20,6 +27,28 @@ def has_numba():
         return importlib.util.find_spec("numba") is not None
     except (ImportError, ValueError):
         return False
+
+
+def check_turns(order, seed, engine):
+    """Refuse what cannot be an order of turns, its seed, or an engine.
+
+    Raises
+    ------
+    WrongValue, WrongArgument
+        With the choices there are.
+    """
+    for name, given, choices in (
+        ("order", order, ORDERS),
+        ("engine", engine, ENGINES),
+    ):
+        if not isinstance(given, str) or given not in choices:
+            raise WrongValue(
+                f"{name} is {given!r}; it can be "
+                + ", ".join(f"'{choice}'" for choice in choices[:-1])
+                + f" or '{choices[-1]}'"
+            )
+    if not isinstance(seed, (int, np.integer)):
+        raise WrongArgument(f"seed is {seed!r}; it must be a whole number")
 
 
 def run(
@@ -35,10 +64,7 @@ def run(
     -------
     The `Lowered` kernel, the `Run`, and the name of the engine used.
     """
-    if engine not in ("auto", "python", "compiled"):
-        raise ValueError(
-            f"engine is {engine!r}; it can be 'auto', 'python' or 'compiled'"
-        )
+    check_turns(order, seed, engine)
     launch = (arguments, grid, block, shared_bytes, order, seed, recorded)
     if engine == "compiled":
         if not has_numba():
@@ -48,6 +74,7 @@ def run(
             )
         return *_compiled(kernel, *launch), "compiled"
     lowered = lower(kernel, arguments, block, recorded)
+    check_stores(lowered, arguments)
     many = grid[0] * grid[1] * grid[2] > 1
     can_switch = engine == "auto" and many and has_numba()
     copies = [
@@ -73,6 +100,7 @@ def _compiled(
 ):
     """Run a kernel as machine code."""
     lowered = lower(kernel, arguments, block, recorded, CompiledEmitter)
+    check_stores(lowered, arguments)
     done = run_compiled(
         lowered, arguments, grid, block, shared_bytes, order, seed, recorded
     )

@@ -22,7 +22,19 @@ class KernelError(Exception):
             self.kind = kind
 
 
-class UnsupportedConstruct(KernelError):
+class WrongArgument(KernelError, TypeError):
+    """Something of the wrong kind was given, or too much or too little."""
+
+    kind = "wrong-argument"
+
+
+class WrongValue(KernelError, ValueError):
+    """Something of the right kind was given that has no meaning here."""
+
+    kind = "wrong-value"
+
+
+class UnsupportedConstruct(KernelError, NotImplementedError):
     """The kernel uses Python that this recorder (or a GPU) cannot run."""
 
     kind = "unsupported"
@@ -35,25 +47,25 @@ class UnsupportedConstruct(KernelError):
         self.place = place
 
 
-class LaunchRefused(KernelError):
+class LaunchRefused(KernelError, ValueError):
     """No GPU would accept this launch."""
 
     kind = "launch-refused"
 
 
-class KernelFault(KernelError):
+class KernelFault(KernelError, RuntimeError):
     """The kernel was running when it did something no GPU defines."""
 
     kind = "fault"
 
 
-class CompilerMissing(KernelError):
+class CompilerMissing(KernelError, ImportError):
     """The CUDA wheels are not installed."""
 
     kind = "compiler-missing"
 
 
-class CompileRefused(KernelError):
+class CompileRefused(KernelError, ValueError):
     """The compiler refuses the kernel, as it would on a GPU."""
 
     kind = "compile-refused"

@@ -1,6 +1,9 @@
 """Hazards, and the sentences that explain those of a stuck block."""
 
+import ast
 from dataclasses import dataclass
+
+from attention_lab.gpu.sites import stop_number, trips_of
 
 
 @dataclass(frozen=True)
@@ -33,43 +36,41 @@ class Hazard:
         return f"{self.kind}: {self.sentence}"
 
 
-def explain_trouble(trouble, stops):
+def explain_trouble(trouble, stops, names):
     """Return the hazard of a block whose threads wait for ever.
 
     Parameters
     ----------
     trouble : what the scheduler found
     stops : the table of the lowered kernel
+    names : of the threads and blocks
     """
-    thread, stop = trouble.waiting
-    other, other_stop = trouble.other
-    here = stops[stop]
-    if trouble.detail:
-        elsewhere = trouble.detail
-    elif other_stop:
-        elsewhere = f"waits at {stops[other_stop].place}"
-    else:
-        elsewhere = "has already finished the kernel"
+    thread, code = trouble.waiting
+    other, other_code = trouble.other
+    here, there = stops[stop_number(code)], stops[stop_number(other_code)]
+    one, two = names.thread(thread), names.thread(other)
+    start = f"{here.place}: in {names.block_of(trouble.block)} {one}"
     lines = [here.place.line]
-    if other_stop:
-        lines.append(stops[other_stop].place.line)
+    if other_code > 0:
+        lines.append(there.place.line)
     if trouble.kind == "divergent-barrier":
         sentence = (
-            f"{here.place}: in block {trouble.block} thread {thread} waits at "
-            f"this barrier while thread {other} {elsewhere}. Every thread of "
-            "the block must reach the same barrier: take it out of the "
-            "condition, and guard the loads and stores instead."
+            f"{start} waits at this barrier "
+            f"{_standing(trouble, here, there, two)}. Every thread of the "
+            "block must reach the same barrier, on the same trip of the "
+            "loops around it: take it out of the condition, and guard the "
+            "loads and stores instead."
         )
     elif other == thread:
         sentence = (
-            f"{here.place}: in block {trouble.block} thread {thread} calls "
-            f"{here.op}, and {elsewhere}. Name every lane that makes the call."
+            f"{start} calls {here.op}, and {trouble.detail}. Name every lane "
+            "that makes the call."
         )
     else:
+        elsewhere = trouble.detail or _elsewhere(other_code, here, there)
         sentence = (
-            f"{here.place}: in block {trouble.block} thread {thread} waits in "
-            f"{here.op} for thread {other}, which its mask names, but thread "
-            f"{other} {elsewhere}. Let all lanes of the mask make the call, "
+            f"{start} waits in {here.op} for {two}, which its mask names, but "
+            f"{two} {elsewhere}. Let all lanes of the mask make the call, "
             "or name only those that do."
         )
     return Hazard(
@@ -79,3 +80,84 @@ def explain_trouble(trouble, stops):
         blocks=(trouble.block,),
         lines=tuple(lines),
     )
+
+
+def _standing(trouble, here, there, two):
+    """Say where two threads stand that do not wait at the same barrier."""
+    code, other_code = trouble.waiting[1], trouble.other[1]
+    if here is not there:
+        return f"while {two} {_elsewhere(other_code, here, there)}"
+    for loop, trip, other_trip in zip(  # noqa: B007 - used after the loop
+        here.loops,
+        trips_of(code, here),
+        trips_of(other_code, here),
+        strict=True,
+    ):
+        if trip != other_trip:
+            break
+    return (
+        f"on trip {trip} of the loop at line {loop.line} while {two} "
+        f"waits at it on trip {other_trip}"
+    )
+
+
+def _elsewhere(code, here, there):
+    """Say where the other thread is."""
+    if code > 0 and here.place == there.place:
+        return f"waits at it in another call of `{here.place.function}`"
+    if code > 0:
+        return f"waits at {there.place}"
+    if code < 0:
+        return f"has left the kernel at {there.place}"
+    return "has already finished the kernel"
+
+
+def atomic_advice(label, place):
+    """Return what to write instead of an update by several threads.
+
+    Parameters
+    ----------
+    label : name of the array
+    place : the line that stores the new value
+    """
+    name = atomic_for(place.text)
+    what = f"cuda.atomic.{name}({label}, ...)"
+    if name is None:
+        what = "an operation of cuda.atomic, such as add or max"
+    return (
+        "Both threads read this element, change it and write it back, so one "
+        f"change is lost, and a barrier would not help: use {what} at line "
+        f"{place.line}, or let one thread own each element"
+    )
+
+
+def atomic_for(text):
+    """Return the atomic operation that does what a line does, or None.
+
+    Examples
+    --------
+    >>> atomic_for("x[i] += v")
+    'add'
+    >>> atomic_for("x[i] = max(v, x[i])")
+    'max'
+    """
+    try:
+        (node,) = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return None
+    signs = {ast.Add: "add", ast.Sub: "sub"}
+    if isinstance(node, ast.AugAssign):
+        return signs.get(type(node.op))
+    if not isinstance(node, ast.Assign):
+        return None
+    target, value = ast.unparse(node.targets[0]), node.value
+    if isinstance(value, ast.BinOp):
+        operands = [value.left]
+        operands += [value.right] if isinstance(value.op, ast.Add) else []
+        name = signs.get(type(value.op))
+    elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        operands, name = value.args, value.func.id
+    else:
+        return None
+    named = any(ast.unparse(operand) == target for operand in operands)
+    return name if named and name in ("add", "sub", "max", "min") else None

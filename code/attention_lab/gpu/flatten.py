@@ -8,11 +8,12 @@ import ast
 from attention_lab.gpu import ir
 from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.flatten_expressions import ExpressionFlattener
-from attention_lab.gpu.frames import Frame
+from attention_lab.gpu.frames import Frame, contains_return, count_returns
 from attention_lab.gpu.kernel_source import KernelSource
+from attention_lab.gpu.loops import LoopFlattener
 
 
-class Flattener(ExpressionFlattener):
+class Flattener(LoopFlattener, ExpressionFlattener):
     """Turns one kernel into a list of simple statements.
 
     Parameters
@@ -25,7 +26,8 @@ class Flattener(ExpressionFlattener):
         self.source = KernelSource(function)
         definition = self.source.definition
         self.parameters = plain_parameters(definition)
-        self.frame = Frame(self.source, definition, rename={})
+        self.labels = {}  # what the reader calls the names of inlined code
+        self.frame = Frame(self.source, definition)
         self.body = self.block(definition.body)
 
     # -- statements -----------------------------------------------------
@@ -53,23 +55,68 @@ class Flattener(ExpressionFlattener):
     def do_Continue(self, node):
         self.do_Break(node)
 
+    def do_Assert(self, node):
+        said = f"`{ast.unparse(node.test)}` is not true here"
+        if isinstance(node.msg, ast.Constant):
+            said += f" ({node.msg.value})"
+        made = ast.If(
+            test=self.negated(self.expression(node.test)),
+            body=[self.stopped(said, node)],
+            orelse=[],
+        )
+        self.prelude.append(ir.placed(made, node.place))
+
+    def do_Raise(self, node):
+        what = "" if node.exc is None else f" {ast.unparse(node.exc)}"
+        self.prelude.append(self.stopped(f"it raises{what}", node))
+
+    @staticmethod
+    def stopped(said, node):
+        """Return a statement that stops the thread with an error."""
+        made = ir.primitive("stopped", [], node.place, said)
+        return ir.placed(ast.Expr(value=made), node.place)
+
     def do_FunctionDef(self, node):
         if node.decorator_list:
             raise self.unsupported("a decorated function in a kernel", node)
-        self.frame.functions[node.name] = ir.LocalFunction(node, self.frame)
+        if node.name in self.frame.functions:
+            raise self.unsupported(
+                f"a second function with the name `{node.name}`",
+                node,
+                "Give each a name of its own.",
+            )
+        defaults = [self.saved(d) for d in self.operands(node.args.defaults)]
+        for default in defaults:
+            default.flattened = True
+        self.frame.functions[node.name] = ir.LocalFunction(
+            node, self.frame, defaults
+        )
+
+    def named_lambda(self, target, node):
+        """Define ``name = lambda ...`` as the function that it is."""
+        answer = ir.placed(ast.Return(value=node.body), node.place)
+        made = ast.FunctionDef(
+            name=target.id, args=node.args, body=[answer], decorator_list=[]
+        )
+        self.do_FunctionDef(ir.placed(made, node.place))
 
     def do_Expr(self, node):
+        if isinstance(node.value, ast.Constant):
+            return  # a docstring, or `...`
         value = self.expression(node.value)
         if not isinstance(value, (ast.Constant, ast.Name)):
             self.prelude.append(ir.placed(ast.Expr(value=value), node.place))
 
     def do_AnnAssign(self, node):
         if node.value is None:
-            raise self.unsupported("a declaration without a value", node)
+            return  # a declaration without a value says nothing to Numba
         self.store(node.target, self.expression(node.value))
 
     def do_Assign(self, node):
         first = node.targets[0]
+        if isinstance(node.value, ast.Lambda) and isinstance(first, ast.Name):
+            self.named_lambda(first, node.value)
+            return
         pair = (ast.Tuple, ast.List)
         if (
             len(node.targets) == 1
@@ -99,17 +146,14 @@ class Flattener(ExpressionFlattener):
         if not isinstance(target, ast.Subscript):
             raise self.unsupported("this target of an assignment", node)
         base, index = self.subscript_parts(target, keep=True)
-        load = ir.placed(
-            ast.Subscript(value=base, slice=index, ctx=ast.Load()),
-            target.place,
-        )
+        load = ir.element(base, index, target, ast.Load())
         before = len(self.prelude)
         right = self.expression(node.value)
         if len(self.prelude) > before:
             load = self.saved_at(before, load)
         self.prelude.append(
             assignment(
-                ast.Subscript(value=base, slice=index, ctx=ast.Store()),
+                ir.element(base, index, target, ast.Store()),
                 self.binary(load, node.op, right, node),
                 node.place,
             )
@@ -126,13 +170,10 @@ class Flattener(ExpressionFlattener):
         elif isinstance(target, (ast.Tuple, ast.List)):
             whole = self.saved(value)
             for position, part in enumerate(target.elts):
-                item = ast.Subscript(
-                    value=whole,
-                    slice=ir.constant(position, place),
-                    ctx=ast.Load(),
-                )
+                index = ir.constant(position, place)
+                item = ir.element(whole, index, target, ast.Load())
                 item.unpacks = len(target.elts)
-                self.store(part, ir.placed(item, place))
+                self.store(part, item)
         elif isinstance(target, ast.Subscript):
             before = len(self.prelude)
             base, index = self.subscript_parts(target)
@@ -140,7 +181,7 @@ class Flattener(ExpressionFlattener):
                 value = self.saved_at(before, value)
             self.prelude.append(
                 assignment(
-                    ast.Subscript(value=base, slice=index, ctx=ast.Store()),
+                    ir.element(base, index, target, ast.Store()),
                     value,
                     place,
                 )
@@ -162,74 +203,6 @@ class Flattener(ExpressionFlattener):
             orelse=self.block(node.orelse),
         )
         self.prelude.append(ir.placed(made, node.place))
-
-    def do_While(self, node):
-        before = len(self.prelude)
-        test = self.expression(node.test)
-        preparation = self.prelude[before:]
-        del self.prelude[before:]
-        if preparation and node.orelse:
-            raise self.unsupported(
-                "a function call in the condition of `while ... else`", node
-            )
-        body = self.loop_body(node.body)
-        if preparation:
-            leave = ir.placed(
-                ast.If(
-                    test=self.negated(test),
-                    body=[ir.placed(ast.Break(), node.place)],
-                    orelse=[],
-                ),
-                node.place,
-            )
-            body = [*preparation, leave, *body]
-            test = ir.constant(True, node.place)
-        made = ast.While(test=test, body=body, orelse=self.block(node.orelse))
-        self.prelude.append(ir.placed(made, node.place))
-        self.leave_if_returned(node)
-
-    def do_For(self, node):
-        if not isinstance(node.target, ast.Name):
-            raise self.unsupported("a `for` with several variables", node)
-        iterated = self.expression(node.iter)
-        is_range = isinstance(iterated, ir.Primitive) and iterated.op == "range"
-        is_tuple = isinstance(iterated, ast.Tuple) or (
-            isinstance(iterated, ast.Constant)
-            and isinstance(iterated.value, tuple)
-        )
-        if not (is_range or is_tuple):
-            raise self.unsupported(
-                f"a `for` over `{ast.unparse(node.iter)}`",
-                node,
-                "Loop over range(...) or a constant tuple.",
-            )
-        if isinstance(iterated, ast.Constant):
-            iterated = ir.placed(
-                ast.Tuple(
-                    elts=[
-                        ir.constant(item, node.place) for item in iterated.value
-                    ],
-                    ctx=ast.Load(),
-                ),
-                node.place,
-            )
-        target = ir.name(
-            self.frame.variable(node.target.id), node.target.place, True
-        )
-        made = ast.For(
-            target=target,
-            iter=iterated,
-            body=self.loop_body(node.body),
-            orelse=self.block(node.orelse),
-        )
-        self.prelude.append(ir.placed(made, node.place))
-        self.leave_if_returned(node)
-
-    def loop_body(self, statements):
-        self.frame.loops += 1
-        body = self.block(statements)
-        self.frame.loops -= 1
-        return body
 
     # -- functions ------------------------------------------------------
 
@@ -262,22 +235,6 @@ class Flattener(ExpressionFlattener):
             )
         self.prelude.append(ir.placed(ast.Break(), node.place))
 
-    def leave_if_returned(self, node):
-        """After a loop, leave further if a ``return`` left the loop."""
-        frame = self.frame
-        if frame.result is None or not contains_return(node):
-            return
-        self.prelude.append(
-            ir.placed(
-                ast.If(
-                    test=ir.name(frame.done, node.place),
-                    body=[ir.placed(ast.Break(), node.place)],
-                    orelse=[],
-                ),
-                node.place,
-            )
-        )
-
     def inline(self, frame, arguments, place):
         """Put a function's body here and return its result."""
         if any(
@@ -288,6 +245,10 @@ class Flattener(ExpressionFlattener):
                 place,
                 "Write the recursion as a loop.",
             )
+        frame.labels = self.labels
+        if frame.result is not None:
+            called = f"{frame.definition.name}(...)"
+            self.labels[frame.result] = called
         for parameter, value in arguments:
             self.prelude.append(
                 ir.assign(frame.variable(parameter), value, place)
@@ -343,21 +304,3 @@ def keyword(node):
         "GeneratorExp": "generator expression",
         "JoinedStr": "f-string",
     }.get(type(node).__name__, type(node).__name__.lower())
-
-
-def count_returns(definition):
-    """Count the ``return`` statements, nested functions aside."""
-    count = 0
-    pending = list(definition.body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            continue
-        count += isinstance(node, ast.Return)
-        pending.extend(ast.iter_child_nodes(node))
-    return count
-
-
-def contains_return(node):
-    """Say whether a ``return`` is inside, nested functions aside."""
-    return count_returns(node) > 0

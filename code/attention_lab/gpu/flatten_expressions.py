@@ -6,6 +6,7 @@
 import ast
 
 from attention_lab.gpu import ir
+from attention_lab.gpu.call_tables import ADVICE
 from attention_lab.gpu.calls import CallFlattener
 from attention_lab.gpu.device_names import (
     INDEX_NAMES,
@@ -14,9 +15,13 @@ from attention_lab.gpu.device_names import (
     is_cuda_module,
 )
 from attention_lab.gpu.errors import UnsupportedConstruct
+from attention_lab.gpu.flatten_subscripts import (
+    SubscriptFlattener,
+    is_settled,
+)
 
 
-class ExpressionFlattener(CallFlattener):
+class ExpressionFlattener(SubscriptFlattener, CallFlattener):
     """The half of the flattener that looks at expressions.
 
     `prelude` collects the statements that must run before the one being
@@ -78,7 +83,8 @@ class ExpressionFlattener(CallFlattener):
         """Flatten one expression."""
         method = getattr(self, f"see_{type(node).__name__}", None)
         if method is None:
-            raise self.unsupported(f"`{ast.unparse(node)}`", node)
+            kind = " (an f-string)" if isinstance(node, ast.JoinedStr) else ""
+            raise self.unsupported(f"`{ast.unparse(node)}`{kind}", node)
         return method(node)
 
     def see_Constant(self, node):
@@ -89,6 +95,8 @@ class ExpressionFlattener(CallFlattener):
         return node
 
     def see_Name(self, node):
+        if getattr(node, "flattened", False):
+            return node
         return self.finished(self.frame.resolve(node.id, node.place))
 
     @staticmethod
@@ -118,10 +126,14 @@ class ExpressionFlattener(CallFlattener):
             except KeyError:
                 value = getattr(base.value, node.attr, None)
                 if path is not None or value is None:
-                    raise self.unsupported(f"`cuda.{full}`", node) from None
+                    raise self.unsupported(
+                        f"`cuda.{full}`", node, ADVICE.get(full, "")
+                    ) from None
             return self.finished(ir.constant(value, node.place))
         if not hasattr(base.value, node.attr):
-            raise self.unsupported(f"`{ast.unparse(node)}`", node)
+            is_ours = type(base.value).__name__ == "CudaNamespace"
+            advice = ADVICE.get(node.attr, "") if is_ours else ""
+            raise self.unsupported(f"`{ast.unparse(node)}`", node, advice)
         return self.finished(
             ir.constant(getattr(base.value, node.attr), node.place)
         )
@@ -163,16 +175,17 @@ class ExpressionFlattener(CallFlattener):
 
     def see_Compare(self, node):
         before = len(self.prelude)
-        values = self.operands([node.left, *node.comparators])
+        values = self.operands(
+            [node.left, *(as_tuple(part) for part in node.comparators)]
+        )
         if len(self.prelude) > before and len(values) > 2:
             raise self.unsupported(
                 "a function call inside a chain of comparisons",
                 node,
                 "Call it on a line before.",
             )
-        for op in node.ops:
-            if isinstance(op, (ast.In, ast.NotIn)):
-                raise self.unsupported("`in`", node)
+        if any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops):
+            return self.membership(values, node)
         if any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             return self.identity(values, node)
         return ir.placed(
@@ -180,18 +193,51 @@ class ExpressionFlattener(CallFlattener):
             node.place,
         )
 
+    def membership(self, values, node):
+        """Reduce ``x in (a, b)`` to ``x == a or x == b``."""
+        items = self.items_of(values[-1])
+        if items is None or len(values) > 2:
+            raise self.unsupported(
+                f"`{ast.unparse(node)}`: `in` anything but a tuple that is "
+                "written out or constant",
+                node,
+                "Compare in a loop.",
+            )
+        value = self.saved(values[0])
+        tests = [
+            ir.placed(
+                ast.Compare(left=value, ops=[ast.Eq()], comparators=[item]),
+                node.place,
+            )
+            for item in items
+        ] or [ir.constant(False, node.place)]
+        found = tests[0]
+        if len(tests) > 1:
+            found = ir.placed(ast.BoolOp(op=ast.Or(), values=tests), node.place)
+        return found if isinstance(node.ops[0], ast.In) else self.negated(found)
+
     def identity(self, values, node):
-        """Decide ``x is None`` now: an array or number never is."""
-        left, right = values
-        if not any(
-            isinstance(v, ast.Constant) and v.value is None for v in values
-        ):
-            raise self.unsupported("`is` between values", node)
-        same = all(
-            isinstance(v, ast.Constant) and v.value is None
-            for v in (left, right)
-        )
-        return ir.constant(same == isinstance(node.ops[0], ast.Is), node.place)
+        """Reduce ``x is None``; what x is, its type will tell."""
+        others = [
+            value
+            for value in values
+            if not (isinstance(value, ast.Constant) and value.value is None)
+        ]
+        if len(others) > 1 or len(values) > 2:
+            raise self.unsupported(
+                f"`{ast.unparse(node)}`: `is` between values",
+                node,
+                "Compare numbers with ==.",
+            )
+        wanted = isinstance(node.ops[0], ast.Is)
+        if not others or isinstance(others[0], ast.Constant):
+            return ir.constant((not others) == wanted, node.place)
+        test = ir.primitive("is_none", others, node.place)
+        return test if wanted else self.negated(test)
+
+    def see_NamedExpr(self, node):
+        self.store(node.target, self.expression(node.value))
+        return ir.name(self.frame.variable(node.target.id), node.place)
 
     def see_BoolOp(self, node):
         is_and = isinstance(node.op, ast.And)
@@ -274,66 +320,12 @@ class ExpressionFlattener(CallFlattener):
         )
         return ir.name(identifier, node.place)
 
-    # -- subscripts -----------------------------------------------------
 
-    def see_Subscript(self, node):
-        if getattr(node, "unpacks", None):
-            return node
-        base, index = self.subscript_parts(node)
-        if isinstance(base, ast.Constant):
-            if isinstance(index, ast.Constant):
-                return ir.constant(base.value[index.value], node.place)
-            raise self.unsupported(
-                f"`{ast.unparse(node)}`: indexing a constant that is not an "
-                "argument",
-                node,
-                "Pass the array to the kernel.",
-            )
-        return ir.placed(
-            ast.Subscript(value=base, slice=index, ctx=ast.Load()),
-            node.place,
-        )
-
-    def subscript_parts(self, node, keep=False):
-        """Flatten the base and the index of ``base[index]``.
-
-        With `keep`, the index is saved so that it can be used twice.
-        """
-        parts = (
-            node.slice.elts
-            if isinstance(node.slice, ast.Tuple)
-            else [node.slice]
-        )
-        flat = [p for p in parts if not isinstance(p, ast.Slice)]
-        for part in parts:
-            if isinstance(part, ast.Slice):
-                flat.extend(edge for edge in (part.lower, part.upper) if edge)
-                if part.step is not None:
-                    raise self.unsupported("a slice with a step", node)
-        values = self.operands([node.value, *flat])
-        base, values = values[0], values[1:]
-        if keep:
-            values = [v if is_settled(v) else self.saved(v) for v in values]
-        plain = iter(values[: sum(not isinstance(p, ast.Slice) for p in parts)])
-        edges = iter(values[sum(not isinstance(p, ast.Slice) for p in parts) :])
-        made = []
-        for part in parts:
-            if isinstance(part, ast.Slice):
-                lower = next(edges) if part.lower else None
-                upper = next(edges) if part.upper else None
-                made.append(
-                    ir.placed(ast.Slice(lower=lower, upper=upper), node.place)
-                )
-            else:
-                made.append(next(plain))
-        if len(made) == 1 and not isinstance(node.slice, ast.Tuple):
-            return base, made[0]
-        return base, ir.placed(ast.Tuple(elts=made, ctx=ast.Load()), node.place)
-
-
-def is_settled(node):
-    """Say whether a value cannot change before it is used."""
-    return isinstance(node, (ast.Constant, ast.Name))
+def as_tuple(node):
+    """Return a list that is written out as a tuple, and all else as it is."""
+    if isinstance(node, ast.List):
+        return ir.placed(ast.Tuple(elts=node.elts, ctx=ast.Load()), node.place)
+    return node
 
 
 def joined(values, node):

@@ -5,6 +5,8 @@ guarantees in every order. A clean result still speaks of the recorded input
 only.
 """
 
+import math
+
 import numpy as np
 
 from attention_lab.gpu.events import numbered
@@ -26,7 +28,7 @@ def find_hazards(events, run, stops, argument_arrays):
     """
     found = []
     if run.trouble is not None:
-        found.append(explain_trouble(run.trouble, stops))
+        found.append(explain_trouble(run.trouble, stops, run.names))
     found += out_of_bounds(events)
     found += races(events)
     found += uninitialised_reads(events)
@@ -39,33 +41,32 @@ def find_hazards(events, run, stops, argument_arrays):
 def out_of_bounds(events):
     """Return one hazard per line that leaves its array."""
     found = {}
-    for row, number, indices in events.outside:
-        site = events.sites[number]
-        memory = events.memory[site.name]
-        # An index into a slice that is outside it arrives far below zero.
-        shown = tuple(i + 2**40 if i < -(2**39) else i for i in indices)
+    for row, number, written, spans in events.outside:
+        number = int(events.line_of_site[number])
         if (number, "n") in found:
             found[number, "n"] += 1
             continue
         found[number, "n"] = 1
+        site = events.sites[number]
+        memory = events.memory[site.name]
         thread, block = int(events.thread[row]), int(events.block[row])
-        negative = any(i < 0 for i in shown)
         verb = "reads" if site.kind == "read" else "writes"
         reason = (
             "a negative index counts from the end, silently, on a GPU too"
-            if negative
+            if any(i < 0 for i in written)
             else "a GPU does not check, and touches whatever lies there"
         )
+        who = events.names.both(thread, block)
+        what = _missed(site, memory, written, spans)
         sentence = (
-            f"{site.place}: thread {thread} of block {block} {verb} "
-            f"{memory.label}[{', '.join(map(str, shown))}], but the shape is "
-            f"{memory.shape}; {reason}. Guard the access with a condition."
+            f"{site.place}: {who} {verb} {what}; {reason}. Guard the access "
+            "with a condition."
         )
         found[number] = Hazard(
             "out-of-bounds",
             sentence,
             array=memory.label,
-            indices=shown,
+            indices=written,
             threads=(thread,),
             blocks=(block,),
             lines=(site.place.line,),
@@ -75,6 +76,33 @@ def out_of_bounds(events):
         for key, hazard in found.items()
         if isinstance(hazard, Hazard)
     ]
+
+
+def _missed(site, memory, written, spans):
+    """Say which element is outside, and outside of what."""
+    if not site.axes:
+        return (
+            f"{memory.label}[{', '.join(map(str, written))}], but the shape "
+            f"is {memory.shape}"
+        )
+    shown, part = [], []
+    for axis, index, span, size in zip(
+        site.axes, written, spans, memory.shape, strict=True
+    ):
+        if axis == "at":
+            start, length = span or (0, 0)
+            of = f" of {start}:{start + length}" if span else ""
+            part.append(f"{index}{of}")
+            continue
+        # A part is only known on the axis on which it was missed.
+        known = axis == "whole" or span
+        start, length = span or (0, size)
+        shown.append(str(index) if known else "...")
+        part.append(f"{start}:{start + length}" if known else "...")
+    whole = f"{memory.label}[{', '.join(part)}]"
+    if site.view:
+        return f"{site.view}[{', '.join(shown)}], but {site.view} is {whole}"
+    return f"{whole}[{', '.join(shown)}], which is outside that part"
 
 
 def _times(hazard, count):
@@ -140,8 +168,9 @@ def _never_initialised(events, memory):
 def _report_uninitialised(events, memory, rows):
     """Return one hazard for each line among the rows."""
     made = []
-    for number in np.unique(events.site[rows]):
-        mine = rows[events.site[rows] == number]
+    lines = events.line_of_site[events.site[rows]]
+    for number in np.unique(lines):
+        mine = rows[lines == number]
         row = mine[0]
         site = events.sites[number]
         indices = memory.indices(int(events.element[row]))
@@ -149,7 +178,7 @@ def _report_uninitialised(events, memory, rows):
         made.append(
             Hazard(
                 "uninitialised-read",
-                f"{site.place}: thread {thread} of block {block} reads "
+                f"{site.place}: {events.names.both(thread, block)} reads "
                 f"{memory.label}[{', '.join(map(str, indices))}] of the "
                 f"{memory.space} array before anything was written there; "
                 "on a GPU it holds whatever was there before. Fill it first.",
@@ -175,17 +204,15 @@ def unwritten_outputs(events, argument_arrays):
         memory = events.memory[name]
         names = next((n for n in events.same if name in n), (name,))
         kinds = {s.kind for s in events.sites if s.name in names}
-        if kinds != {"write"}:
+        own = [s.place for s in events.sites if s.name == name]
+        if kinds != {"write"} or not own:
             continue
-        parts = [events.parts[n].element for n in names if n in events.parts]
-        elements = np.concatenate([np.empty(0, np.int64), *parts])
-        written = np.zeros(memory.elements, bool)
-        written[elements[elements >= 0]] = True
+        written = _written(events, names, memory)
         missing = int((~written).sum())
         if not missing:
             continue
         indices = memory.indices(int(np.argmin(written)))
-        line = next(s.place for s in events.sites if s.name == name)
+        line = own[0]
         made.append(
             Hazard(
                 "unwritten-output",
@@ -202,6 +229,22 @@ def unwritten_outputs(events, argument_arrays):
     return made
 
 
+def _written(events, names, memory):
+    """Say for each element of an array whether it was stored to.
+
+    Stores under all names of its memory count.
+    """
+    pieces = memory.pieces(np.arange(memory.elements))
+    stored = [
+        events.memory[name].pieces(part.element[part.element >= 0]).reshape(-1)
+        for name, part in events.parts.items()
+        if name in names
+    ]
+    return np.isin(
+        pieces, np.concatenate([np.empty(0, np.int64), *stored])
+    ).all(axis=1)
+
+
 def stray_shuffles(run, stops):
     """Return a hazard per shuffle that reads a lane that takes no part.
 
@@ -209,10 +252,10 @@ def stray_shuffles(run, stops):
     shuffle up or down keep junk, as in every tree reduction; that alone is
     no mistake unless all lanes do so.
     """
-    made = {}
+    made, names = {}, run.names
     for block, stop, thread, source, everyone in run.strays:
         known = stops[stop]
-        missing = source >= run.threads_per_block
+        missing = source >= math.prod(names.block)
         if stop in made or (
             missing
             and not everyone
@@ -221,10 +264,11 @@ def stray_shuffles(run, stops):
             continue
         made[stop] = Hazard(
             "warp-divergent-shuffle",
-            f"{known.place}: in block {block} thread {thread} reads the value "
-            f"of thread {source} in {known.op}, but thread {source} does not "
-            "take part, so the result is undefined. Let the whole warp make "
-            "the call.",
+            f"{known.place}: in {names.block_of(block)} "
+            f"{names.thread(thread)} reads the value of "
+            f"{names.thread(source)} in {known.op}, but "
+            f"{names.thread(source)} does not take part, so the result is "
+            "undefined. Let the whole warp make the call.",
             threads=(thread, source),
             blocks=(block,),
             lines=(known.place.line,),

@@ -17,6 +17,7 @@ from attention_lab.gpu.inference_rules import ExpressionRules, NotYetKnown
 from attention_lab.gpu.values import (
     INT64,
     Array,
+    Choice,
     Group,
     Number,
     describe,
@@ -43,20 +44,27 @@ class Inference(ExpressionRules):
         self.variables = dict(arguments)
         self.divergent = 0
         self.left_early = False
-        self.partings = 0
+        self.left = 0
         self.loops = []
         self.run(body)
 
     def run(self, body):
         """Repeat until nothing changes, then annotate."""
         for round_number in range(MOST_ROUNDS):
-            before = dict(self.variables)
+            before = dict(self.variables), self.left
             self.widening = round_number >= ROUNDS_BEFORE_WIDENING
             self.pass_over(body)
-            if self.variables == before:
+            if (self.variables, self.left) == before:
                 break
         self.annotating = True
         self.pass_over(body)
+        if not self.has_single:
+            # Nothing was made slower: float64 is all there is.
+            self.notes = {
+                key: sentence
+                for key, sentence in self.notes.items()
+                if key[0] != "accidental-float64"
+            }
 
     def pass_over(self, body):
         """Go over all statements once."""
@@ -75,6 +83,8 @@ class Inference(ExpressionRules):
                         f"`{missing.node.id}` never gets a value",
                         statement.place,
                     ) from None
+            if getattr(statement, "ends_here", False):
+                break  # Numba compiles nothing after `if None is None: return`
 
     # -- statements -----------------------------------------------------
 
@@ -93,6 +103,7 @@ class Inference(ExpressionRules):
             ) from None
         if old is not None and new != old and self.widening:
             new = widen(old, new)
+        self.must_resolve |= isinstance(new, Choice)
         self.variables[name] = new
 
     def do_Assign(self, node):
@@ -103,13 +114,20 @@ class Inference(ExpressionRules):
             if self.annotating:
                 target.known = self.variables[target.id]
             return
-        element = self.see(target)
-        if isinstance(element, Array):
+        if isinstance(self.see(target.value), Group):
             raise UnsupportedConstruct(
-                f"assigning to a part of `{element.label}` at once is not "
-                "handled",
+                "assigning to an item of a tuple, which is constant",
                 node.place,
-                "Loop over its elements.",
+                "Make a new tuple, or use cuda.local.array.",
+            )
+        element = self.see(target)
+        if isinstance(element, (Array, Choice)) and not isinstance(
+            value, Number
+        ):
+            raise UnsupportedConstruct(
+                f"storing {describe(value)} in {describe(element)} at once",
+                node.place,
+                "Numba's CUDA target copies no arrays: loop over the elements.",
             )
         if not isinstance(value, Number):
             raise UnsupportedConstruct(
@@ -120,8 +138,16 @@ class Inference(ExpressionRules):
         self.see(node.value)
 
     def do_If(self, node):
-        test = self.see(node.test)
-        varies = getattr(test, "varies", False)
+        node.decided = self.decided(node.test)
+        if node.decided is not None:
+            taken = node.body if node.decided else node.orelse
+            self.block_of(taken)
+            node.ends_here = bool(taken) and (
+                isinstance(taken[-1], (ast.Return, ast.Break, ast.Continue))
+                or getattr(taken[-1], "ends_here", False)
+            )
+            return
+        varies = self.condition(node.test)
         self.partings += varies
         self.divergent += varies
         self.block_of(node.body)
@@ -129,14 +155,14 @@ class Inference(ExpressionRules):
         self.divergent -= varies
 
     def do_While(self, node):
-        self.loop(node, getattr(self.see(node.test), "varies", False))
+        self.loop(node, self.condition(node.test))
 
     def do_For(self, node):
         varies = False
         if isinstance(node.iter, ir.Primitive):
             limits = [self.integer(a) for a in node.iter.args]
             varies = any(limit.varies for limit in limits)
-            value = self.counter(limits)
+            value = self.counter(limits, node.place)
             node.iter.known = Group(tuple(limits))
         else:
             value = None
@@ -158,16 +184,20 @@ class Inference(ExpressionRules):
         self.block_of(node.body)
         self.divergent -= varies
         self.loops.pop()
-        # All threads make the same trips, but not all do the same on each.
-        node.parts_inside = not varies and self.partings > partings
+        # Not all threads do the same on each trip.
+        node.parts_inside = self.partings > partings
+        self.partings += varies
         self.block_of(getattr(node, "orelse", []))
 
     def do_Once(self, node):
         self.loop(node, False)
 
     def do_Break(self, node):
-        if self.divergent:
+        if self.divergent and not getattr(
+            self.loops[-1], "left_by_some", False
+        ):
             self.loops[-1].left_by_some = True
+            self.left += 1
 
     def do_Continue(self, node):
         self.do_Break(node)
@@ -182,6 +212,7 @@ class Inference(ExpressionRules):
         """Note a barrier that only some threads may reach."""
         if not self.annotating:
             return
+        node.is_divergent = bool(self.divergent)
         if self.divergent:
             reason = "under a condition that differs between threads"
         elif self.left_early:
@@ -200,7 +231,7 @@ class Inference(ExpressionRules):
         """Say whether an operation waits for the whole block."""
         return op in BLOCK_BARRIERS
 
-    def counter(self, limits):
+    def counter(self, limits, place):
         """Return what is known about the variable of a ``range`` loop."""
         start, stop, step = 0, limits[-1], None
         zero = Number(INT64, 0, 0)
@@ -210,6 +241,12 @@ class Inference(ExpressionRules):
             start, stop = limits
         else:
             start, stop, step = limits
+        if step is not None and step.low == step.high == 0:
+            raise UnsupportedConstruct(
+                "a `range` with a step of 0 never ends",
+                place,
+                "Use a step that is not 0.",
+            )
         if step is None or step.low > 0:
             low, high = start.low, stop.high - 1
         elif step.high < 0:

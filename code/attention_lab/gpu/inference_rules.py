@@ -9,26 +9,33 @@ from itertools import pairwise
 
 import numpy as np
 
-from attention_lab.gpu import bounds
+from attention_lab.gpu import bounds, ir
 from attention_lab.gpu.errors import UnsupportedConstruct
 from attention_lab.gpu.primitive_rules import PrimitiveRules
+from attention_lab.gpu.subscript_rules import SubscriptRules
 from attention_lab.gpu.values import (
     BOOL,
+    FLOAT16,
+    FLOAT32,
     FLOAT64,
     INT64,
     LONGEST,
+    UINT16,
     UINT64,
     Array,
-    At,
+    Choice,
     Group,
     Number,
     Span,
     describe,
     exactly,
+    integer_range,
     join,
     number,
+    options_of,
 )
 
+SINGLE = (FLOAT16, FLOAT32)
 BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
 
 
@@ -40,7 +47,7 @@ class NotYetKnown(Exception):  # noqa: N818 - a signal, not an error
         self.node = node
 
 
-class ExpressionRules(PrimitiveRules):
+class ExpressionRules(SubscriptRules, PrimitiveRules):
     """The half of the inference that looks at expressions.
 
     Parameters
@@ -53,9 +60,12 @@ class ExpressionRules(PrimitiveRules):
         self.variables = {}
         self.widening = False
         self.annotating = False
+        self.must_resolve = False
         self.notes = {}
+        self.has_single = False
         self.allocations = {}
         self.allocation_places = {}
+        self.partings = 0  # how often threads may go different ways so far
 
     def note(self, kind, place, sentence):
         """Keep one note per kind and line."""
@@ -70,6 +80,7 @@ class ExpressionRules(PrimitiveRules):
         value = getattr(self, f"see_{type(node).__name__}")(node)
         if self.annotating:
             node.known = value
+            self.has_single |= getattr(value, "dtype", None) in SINGLE
         return value
 
     def scalar(self, node):
@@ -79,15 +90,34 @@ class ExpressionRules(PrimitiveRules):
             raise self.refuse(f"{describe(value)} where a number goes", node)
         return value
 
+    def condition(self, node):
+        """Return whether a condition varies between threads of a block."""
+        value = self.see(node)
+        if isinstance(value, Group):
+            return False  # true unless it is empty, as in Python
+        if not isinstance(value, Number):
+            raise self.refuse(f"{describe(value)} where a number goes", node)
+        return value.varies
+
+    def decided(self, node):
+        """Return the truth of ``x is None``, which types decide, or None.
+
+        Numba leaves out the branch that is not taken; so do we.
+        """
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.decided(node.operand)
+            return None if inner is None else not inner
+        if isinstance(node, ir.Primitive) and node.op == "is_none":
+            self.must_resolve = True
+            return self.see(node).low == 1
+        return None
+
     def integer(self, node):
         """Return what is known about an expression that must be whole."""
         value = self.scalar(node)
         if value.is_float:
-            raise self.refuse(
-                "a floating-point number where a whole number goes",
-                node,
-                "Use // instead of /, or int(...).",
-            )
+            what = "a floating-point number where a whole number goes"
+            raise self.refuse(what, node, "Use // instead of /, or int(...).")
         return value
 
     @staticmethod
@@ -116,10 +146,29 @@ class ExpressionRules(PrimitiveRules):
         return self.variables[node.id]
 
     def see_Tuple(self, node):
-        return Group(tuple(self.see(item) for item in node.elts))
+        items = tuple(self.see(item) for item in node.elts)
+        for item in items:
+            if isinstance(item, (Array, Choice)):
+                raise self.refuse(
+                    f"a tuple that holds {describe(item)}",
+                    node,
+                    "Give each array a name of its own.",
+                )
+        return Group(items)
+
+    def over(self, value, rule):
+        """Apply a rule to every array that a value may be."""
+        result = None
+        for option in options_of(value):
+            result = join(result, rule(option))
+        return result
 
     def see_Attribute(self, node):
         base = self.see(node.value)
+        return self.over(base, lambda one: self.attribute(one, node))
+
+    def attribute(self, base, node):
+        """Return what is known about an attribute of one value."""
         if isinstance(base, Array):
             if node.attr == "shape":
                 return Group(tuple(self.size(base, k) for k in base.free))
@@ -127,6 +176,12 @@ class ExpressionRules(PrimitiveRules):
                 return number(INT64, low=0, high=LONGEST)
             if node.attr == "ndim":
                 return exactly(len(base.free))
+            if node.attr == "strides":
+                return Group(tuple(number(INT64) for _ in base.free))
+            if node.attr == "itemsize":
+                return exactly(base.dtype.itemsize)
+            if node.attr == "nbytes":
+                return number(INT64, low=0, high=LONGEST * 8)
         raise self.refuse(f"`.{node.attr}` of {describe(base)}", node)
 
     @staticmethod
@@ -142,6 +197,10 @@ class ExpressionRules(PrimitiveRules):
     # -- operators ------------------------------------------------------
 
     def see_BinOp(self, node):
+        if isinstance(node.op, ast.Add):
+            both = [self.see(side) for side in (node.left, node.right)]
+            if all(isinstance(side, Group) for side in both):
+                return Group(both[0].items + both[1].items)
         left, right = self.scalar(node.left), self.scalar(node.right)
         varies = left.varies or right.varies
         dtype = binary_dtype(node.op, left, right)
@@ -154,27 +213,30 @@ class ExpressionRules(PrimitiveRules):
                 )
             why = left.why or right.why
             if dtype == FLOAT64 and not why:
+                given = left.dtype, right.dtype
                 for one in (left, right):
-                    if not one.is_float and FLOAT64 not in (
-                        left.dtype,
-                        right.dtype,
-                    ):
+                    if not one.is_float and FLOAT64 not in given:
                         why = f"the {one.dtype} operand"
             result = Number(dtype, varies=varies, why=why)
             self.check_promotion(node, left, right, result)
             return result
-        if isinstance(node.op, ast.Pow) and right.low < 0:
-            raise self.refuse(
-                "a whole number to a power that may be negative",
-                node,
-                "Use a float, or a power that is never negative.",
-            )
-        low, high = bounds.combine(
-            node.op, (left.low, left.high), (right.low, right.high)
-        )
+        self.check_shift(node, right)
+        a, b = (left.low, left.high), (right.low, right.high)
+        low, high = bounds.combine(node.op, a, b)
         if dtype == BOOL:
             return Number(BOOL, 0, 1, varies)
         return self.made(dtype, low, high, varies)
+
+    def check_shift(self, node, count):
+        """Note a shift that moves every bit out, or goes backwards."""
+        shifts = isinstance(node.op, (ast.LShift, ast.RShift))
+        if self.annotating and shifts and (count.low > 63 or count.high < 0):
+            self.note(
+                "undefined-shift",
+                node.place,
+                f"{node.place}: a shift of 64 bits goes from 0 to 63. A GPU "
+                "may give anything beyond; here all bits move out. Shift less.",
+            )
 
     def check_promotion(self, node, left, right, result):
         """Note where float32 meets a float64 that nobody asked for."""
@@ -211,7 +273,9 @@ class ExpressionRules(PrimitiveRules):
                 raise self.refuse("`~` of a bool", node, "Use `not`.")
             low, high = -operand.high - 1, -operand.low - 1
         else:
-            low, high = -operand.high, -operand.low
+            own = INT64 if operand.dtype == BOOL else operand.dtype
+            reach = operand.low, operand.high
+            low, high = bounds.negate(reach, integer_range(own))
         dtype = UINT64 if operand.dtype.kind == "u" else INT64
         return self.made(dtype, low, high, operand.varies)
 
@@ -228,14 +292,30 @@ class ExpressionRules(PrimitiveRules):
 
     def see_BoolOp(self, node):
         result = None
+        is_and = isinstance(node.op, ast.And)
+        node.kept = []
         for part in node.values:
+            decided = self.decided(part)
+            if decided is is_and:
+                continue
+            node.kept.append(part)
             result = join(result, self.scalar(part))
+            if decided is not None:
+                break
+        if result is None:
+            return exactly(is_and)
+        self.partings += result.varies
         return result
 
     def see_IfExp(self, node):
-        test = self.scalar(node.test)
+        node.decided = self.decided(node.test)
+        if node.decided is not None:
+            return self.see(node.body if node.decided else node.orelse)
+        varies = self.condition(node.test)
+        self.partings += varies
         result = self.joined([node.body, node.orelse], node)
-        if test.varies and isinstance(result, Number):
+        self.must_resolve |= isinstance(result, (Array, Choice))
+        if varies and isinstance(result, Number):
             result = Number(
                 result.dtype, result.low, result.high, True, result.why
             )
@@ -256,115 +336,6 @@ class ExpressionRules(PrimitiveRules):
                 self.check_promotion(node, floats[0], value, result)
         return result
 
-    # -- subscripts -----------------------------------------------------
-
-    def see_Subscript(self, node):
-        base = self.see(node.value)
-        if isinstance(base, Group):
-            return self.item(base, node)
-        if not isinstance(base, Array):
-            raise self.refuse(f"indexing {describe(base)}", node)
-        parts = index_parts(node, self.see)
-        free = base.free
-        if len(parts) > len(free):
-            raise self.refuse(
-                f"{len(parts)} indices for `{base.label}`, which has "
-                f"{len(free)} axes",
-                node,
-            )
-        axes = list(base.axes)
-        for axis, part in zip(free, parts, strict=False):
-            view = axes[axis]
-            if isinstance(part, ast.Slice):
-                axes[axis] = self.cut(base, axis, part)
-                continue
-            index = part if isinstance(part, Number) else self.integer(part)
-            if index.is_float:
-                raise self.refuse("a floating-point number as an index", node)
-            if isinstance(view, Span):
-                index = Number(
-                    INT64,
-                    view.start.low + index.low,
-                    view.start.high + index.high,
-                    view.start.varies or index.varies,
-                )
-            axes[axis] = At(index)
-        array = Array(
-            base.name,
-            base.label,
-            base.space,
-            base.dtype,
-            base.shape,
-            tuple(axes),
-        )
-        if array.free:
-            return array
-        varies = base.space == "local" or any(
-            axis.index.varies for axis in array.axes
-        )
-        return number(base.dtype, varies)
-
-    def item(self, group, node):
-        """Return one item of a tuple."""
-        count = getattr(node, "unpacks", None)
-        if count is not None and count != len(group.items):
-            raise self.refuse(
-                f"unpacking {len(group.items)} values into {count} names", node
-            )
-        position = self.integer(node.slice)
-        if position.low != position.high:
-            raise self.refuse(
-                "a tuple indexed by something that is not constant", node
-            )
-        return group.items[int(position.low)]
-
-    def cut(self, array, axis, part):
-        """Return the view of an axis that a slice makes."""
-        view = array.axes[axis]
-        edges = [
-            exactly(0) if part.lower is None else self.integer(part.lower),
-            self.size(array, axis)
-            if part.upper is None
-            else self.integer(part.upper),
-        ]
-        start, stop = edges
-        if part.lower is None and part.upper is None:
-            return view
-        size = self.size(array, axis)
-        low = max(start.low, 0) if start.low >= 0 else 0
-        first = number(
-            INT64, start.varies, low, min(max(start.high, low), size.high)
-        )
-        longest = max(0, min(stop.high, size.high) - first.low)
-        shortest = 0
-        if start.low >= 0 and stop.low >= 0:
-            shortest = max(0, min(stop.low, size.low) - first.high)
-        length = number(INT64, start.varies or stop.varies, shortest, longest)
-        if isinstance(view, Span):
-            first = number(
-                INT64,
-                first.varies or view.start.varies,
-                view.start.low + first.low,
-                view.start.high + first.high,
-            )
-        return Span(first, length)
-
-
-def index_parts(node, see):
-    """Return the parts of an index: numbers, slices, nodes.
-
-    A variable that holds a tuple counts as its items.
-    """
-    index = node.slice
-    if isinstance(index, ast.Tuple):
-        return list(index.elts)
-    if isinstance(index, ast.Slice):
-        return [index]
-    known = see(index)
-    if isinstance(known, Group):
-        return list(known.items)
-    return [index]
-
 
 def binary_dtype(op, left, right):
     """Return the dtype that Numba gives to ``left op right``."""
@@ -372,6 +343,8 @@ def binary_dtype(op, left, right):
     if "f" in (a.kind, b.kind):
         if isinstance(op, ast.Pow) and {a.kind, b.kind} != {"f"}:
             return a if a.kind == "f" else FLOAT64
+        if {a, b} == {UINT16, FLOAT32}:
+            return FLOAT64  # a quirk of Numba's rules for safe conversions
         return np.promote_types(a, b)
     if isinstance(op, ast.Div):
         return FLOAT64

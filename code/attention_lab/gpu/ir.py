@@ -32,11 +32,19 @@ class Once(ast.stmt):
 
 
 class LocalFunction:
-    """A function defined inside a kernel, with the frame it was made in."""
+    """A function defined inside a kernel.
 
-    def __init__(self, definition, frame):
+    Attributes
+    ----------
+    definition : its ``def`` statement
+    frame : the frame it was made in
+    defaults : the values of its last parameters, kept when it was made
+    """
+
+    def __init__(self, definition, frame, defaults):
         self.definition = definition
         self.frame = frame
+        self.defaults = defaults
 
 
 def primitive(op, args, place, detail=None):
@@ -73,3 +81,17 @@ def placed(node, place):
     """Give a new node its place, and return it."""
     node.place = place
     return node
+
+
+def element(base, index, source, context):
+    """Make ``base[index]``, which stands where `source` stood."""
+    node = ast.Subscript(value=base, slice=index, ctx=context)
+    node.place = source.place
+    node.column = source.column
+    return node
+
+
+def stops(node):
+    """Say whether a statement stops the thread, as ``raise`` does."""
+    value = getattr(node, "value", None)
+    return isinstance(value, Primitive) and value.op == "stopped"

@@ -8,7 +8,11 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-from attention_lab.gpu.errors import KernelError, UnsupportedConstruct
+from attention_lab.gpu.errors import (
+    KernelError,
+    UnsupportedConstruct,
+    WrongArgument,
+)
 
 
 @dataclass(frozen=True)
@@ -51,10 +55,41 @@ def python_function(kernel):
             return inner
     if inspect.isfunction(kernel):
         return kernel
-    raise KernelError(
+    raise WrongArgument(
         f"{kernel!r} is not a kernel: pass a function, or one decorated "
         "with @cuda.jit"
     )
+
+
+def kernel_function(kernel):
+    """Return the Python function inside a kernel that is to be launched.
+
+    Raises
+    ------
+    WrongArgument
+        If it is a device function, a launch, or no function at all.
+    """
+    launched = getattr(kernel, "kernel", getattr(kernel, "dispatcher", None))
+    if launched is not None and not inspect.isfunction(kernel):
+        name = getattr(launched, "__name__", "kernel")
+        raise WrongArgument(
+            f"this is `{name}` with its grid and block already: pass "
+            f"`{name}` itself, and the grid and the block after it"
+        )
+    function = python_function(kernel)
+    if is_device_only(kernel):
+        raise WrongArgument(
+            f"`{function.__name__}` is a device function: call it from a "
+            "kernel, or decorate it with @cuda.jit to launch it"
+        )
+    return function
+
+
+def is_device_only(kernel):
+    """Say whether this came from ``cuda.jit(device=True)``."""
+    options = getattr(kernel, "targetoptions", None)
+    declared = getattr(kernel, "_device", False) is True
+    return declared or bool(isinstance(options, dict) and options.get("device"))
 
 
 class KernelSource:
@@ -68,8 +103,13 @@ class KernelSource:
     def __init__(self, function):
         self.function = function
         self.name = function.__name__
-        self.file = inspect.getsourcefile(function) or "<unknown>"
+        if self.name == "<lambda>":
+            raise WrongArgument(
+                "a lambda cannot be a kernel: write it as a function with "
+                "`def`, and store results into an array"
+            )
         try:
+            self.file = inspect.getsourcefile(function) or "<unknown>"
             lines, first = inspect.getsourcelines(function)
         except (OSError, TypeError) as error:
             raise KernelError(
@@ -79,9 +119,9 @@ class KernelSource:
             ) from error
         self.text = textwrap.dedent("".join(lines))
         self.sha256 = hashlib.sha256(self.text.encode()).hexdigest()
-        tree = ast.parse(self.text).body[0]
+        tree = parsed(self.text)
         if not isinstance(tree, ast.FunctionDef):
-            raise KernelError(
+            raise WrongArgument(
                 f"`{self.name}` is not defined by a `def` statement: write "
                 "kernels as ordinary functions"
             )
@@ -98,8 +138,19 @@ class KernelSource:
         return getattr(builtins, name, Missing)
 
 
+def parsed(text):
+    """Return the first statement of a source text, or None."""
+    try:
+        return ast.parse(text).body[0]
+    except SyntaxError:
+        return None
+
+
 def mark_places(tree, file, function, first_line, text):
-    """Give every node of `tree` the attribute ``place``."""
+    """Give every node of `tree` the attributes ``place`` and ``column``.
+
+    The column counts from 1 in the place's text, which has no indentation.
+    """
     lines = text.splitlines()
     short = Path(file).name if file.endswith(".py") else file
     made = {}
@@ -111,6 +162,8 @@ def mark_places(tree, file, function, first_line, text):
                 short, function, line + first_line - 1, lines[line - 1].strip()
             )
         node.place = made[line]
+        indentation = len(lines[line - 1]) - len(lines[line - 1].lstrip())
+        node.column = getattr(node, "col_offset", 0) - indentation + 1
 
 
 def closure_values(function):

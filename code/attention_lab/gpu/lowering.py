@@ -7,15 +7,19 @@ Each step is a module; this one puts them in order and keeps the results.
 
 import itertools
 import linecache
+import math
 import weakref
 from dataclasses import dataclass
 
 import numpy as np
 
-from attention_lab.gpu.errors import KernelError, UnsupportedConstruct
+from attention_lab.gpu.choices import resolve_choices, which_of
+from attention_lab.gpu.endless import Loop
+from attention_lab.gpu.errors import UnsupportedConstruct, WrongArgument
 from attention_lab.gpu.flatten import Flattener
 from attention_lab.gpu.inference import Inference
 from attention_lab.gpu.kernel_source import python_function
+from attention_lab.gpu.limits import most_trips
 from attention_lab.gpu.python_dialect import PythonEmitter
 from attention_lab.gpu.sites import Site, Stop
 from attention_lab.gpu.values import (
@@ -43,7 +47,11 @@ class Lowered:
     shared : the shared arrays
     local : the local arrays
     sites : every place that touches memory
+    ticking : for each loop that writes ticks, the one around it, or -1
     stops : every place that waits; number 0 means "finished"
+    loops : every `while` loop, with its limit
+    faults : (place, variable or reason) by the number that a thread reports
+    labels : what the reader calls a variable, by its name in the text
     notes : what was noticed while typing, by (kind, place)
     constants : values that the text refers to by name
     code : the compiled text
@@ -61,7 +69,11 @@ class Lowered:
     shared: tuple
     local: tuple
     sites: tuple[Site, ...]
+    ticking: tuple[int, ...]
     stops: tuple[Stop, ...]
+    loops: tuple[Loop, ...]
+    faults: tuple
+    labels: dict
     notes: dict
     constants: dict
     code: object
@@ -77,7 +89,7 @@ class Lowered:
     def shared_bytes(self):
         """The static shared memory of one block."""
         return sum(
-            int(np.prod(a.shape)) * a.dtype.itemsize
+            math.prod(a.shape) * a.dtype.itemsize
             for a in self.shared
             if a.shape[0] is not None
         )
@@ -93,9 +105,10 @@ def known_arguments(parameters, arguments):
     for name, argument in zip(parameters, arguments, strict=True):
         if isinstance(argument, np.ndarray):
             if argument.ndim == 0:
-                raise KernelError(
+                raise WrongArgument(
                     f"the argument `{name}` is an array without axes: pass "
-                    "a number, or an array of one element"
+                    "a number, array.item(), or an array of one element, "
+                    "array.reshape(1)"
                 )
             known[name] = Array(
                 name,
@@ -127,7 +140,8 @@ def lower(kernel, arguments, block, recorded=False, emitter=None):
     function = python_function(kernel)
     emitter = emitter or PythonEmitter
     signature = tuple((a.dtype, a.ndim) for a in arguments)
-    key = (signature, block, recorded, emitter)
+    limits = most_trips(emitter.engine, recorded)
+    key = (signature, block, recorded, emitter, limits)
     made = _CACHE.setdefault(function, {})
     if key not in made:
         made[key] = _lower(function, arguments, block, recorded, emitter)
@@ -139,15 +153,29 @@ def _lower(function, arguments, block, recorded, emitter_class):
     flat = Flattener(function)
     parameters = flat.parameters
     if len(arguments) != len(parameters):
-        raise KernelError(
+        raise WrongArgument(
             f"`{flat.source.name}` takes {len(parameters)} arguments "
             f"({', '.join(parameters)}), and {len(arguments)} were given"
         )
-    split_variables(flat.body, parameters)
+    old_names, unset = split_variables(flat.body, parameters)
     known = known_arguments(parameters, arguments)
     inference = Inference(flat.body, known, block)
+    if inference.must_resolve:
+        flat.body = resolve_choices(
+            flat.body,
+            inference.variables,
+            parameters,
+            flat.source.definition.place,
+        )
+        inference = Inference(flat.body, known, block)
+        for name in list(old_names):
+            old_names[which_of(name)] = old_names[name]
+        unset |= {which_of(name) for name in unset}
     emitter = emitter_class(recorded, block)
+    emitter.unset = unset
     own = inference.allocations.values()
+    labels = {new: flat.labels.get(old, old) for new, old in old_names.items()}
+    labels.update((array.name, array.label) for array in own)
     shared = tuple(a for a in own if a.space == "shared")
     refuse_two_dynamic(shared, inference)
     text = emitter.program(flat.body, parameters, known, shared)
@@ -171,7 +199,11 @@ def _lower(function, arguments, block, recorded, emitter_class):
         shared=shared,
         local=tuple(a for a in own if a.space == "local"),
         sites=tuple(emitter.sites),
+        ticking=tuple(emitter.ticking),
         stops=tuple(emitter.stops),
+        loops=tuple(emitter.loops),
+        faults=tuple(emitter.faults),
+        labels=labels,
         notes=notes,
         constants=emitter.constants,
         code=compile(text, filename, "exec"),

@@ -68,7 +68,7 @@ class CudaNamespace:
 
     def to_device(self, obj, stream=0, copy=True, to=None):
         """Return a copy of an array that a kernel can work on."""
-        view, _ = host_view(obj, 0)
+        view, _ = host_view(obj)
         if to is not None:
             to.copy_to_device(view)
             return to
@@ -89,7 +89,7 @@ class CudaNamespace:
 
     def as_cuda_array(self, obj):
         """Return a view of the memory of an array or a CPU tensor."""
-        return host_view(obj, 0)[0].view(DeviceArray)
+        return host_view(obj)[0].view(DeviceArray)
 
     def synchronize(self):
         """Wait for the device: a launch here is over when it returns."""

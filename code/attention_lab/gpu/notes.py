@@ -44,7 +44,8 @@ def overlap_notes(pairs):
             "overlapping-arguments",
             0,
             f"the arguments `{one}` and `{other}` overlap without being the "
-            "same array; races between the two are not looked for.",
+            "same array: a store to one may change the other. Traffic is "
+            "counted under each name.",
         )
         for one, other in pairs
     ]
@@ -61,8 +62,9 @@ def access_notes(events, requests):
     notes = []
     for name, made in requests.items():
         memory = events.memory[name]
-        for number in np.unique(made.site):
-            mine = made.site == number
+        lines = events.line_of_site[made.site]
+        for number in np.unique(lines):
+            mine = lines == number
             lanes = made.lanes[mine].mean()
             if lanes < FEWEST_LANES:
                 continue

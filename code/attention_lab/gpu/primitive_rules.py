@@ -6,6 +6,7 @@
 import numpy as np
 
 from attention_lab.gpu.device_names import (
+    ATOMIC_DTYPES,
     AXES,
     BLOCK_BARRIERS,
     INDEX_NAMES,
@@ -14,14 +15,20 @@ from attention_lab.gpu.limits import MAX_GRID, WARP_SIZE
 from attention_lab.gpu.values import (
     BOOL,
     FLOAT64,
+    INT8,
+    INT32,
     INT64,
+    UINT32,
     UINT64,
     Array,
+    Choice,
     Group,
     Nothing,
     Number,
     Whole,
+    describe,
     exactly,
+    integer_range,
     number,
 )
 
@@ -53,7 +60,7 @@ class PrimitiveRules:
         if op == "syncthreads":
             return Nothing()
         most = int(np.prod(self.block)) if op == "syncthreads_count" else 1
-        return Number(np.dtype("i4"), 0, most, False)
+        return Number(INT32, 0, most, False)
 
     # -- where am I -----------------------------------------------------
 
@@ -62,12 +69,12 @@ class PrimitiveRules:
         base, axis = op.split(".")
         k = AXES.index(axis)
         if base == "blockDim":
-            return exactly(self.block[k])
+            return Number(INT32, self.block[k], self.block[k])
         if base == "gridDim":
-            return Number(INT64, 1, MAX_GRID[k])
+            return Number(INT32, 1, MAX_GRID[k])
         if base == "blockIdx":
-            return Number(INT64, 0, MAX_GRID[k] - 1)
-        return Number(INT64, 0, self.block[k] - 1, self.block[k] > 1)
+            return Number(INT32, 0, MAX_GRID[k] - 1)
+        return Number(INT32, 0, self.block[k] - 1, self.block[k] > 1)
 
     def see_grid(self, node):
         return self.per_axis(
@@ -92,10 +99,13 @@ class PrimitiveRules:
         return made[0] if node.detail == 1 else Group(made)
 
     def see_laneid(self, node):
-        return Number(INT64, 0, WARP_SIZE - 1, True)
+        return Number(INT32, 0, WARP_SIZE - 1, True)
+
+    def see_lanemask_lt(self, node):
+        return Number(UINT32, 0, 2**31 - 1, True)
 
     def see_warpsize(self, node):
-        return exactly(WARP_SIZE)
+        return Number(INT32, WARP_SIZE, WARP_SIZE)
 
     # -- memory ---------------------------------------------------------
 
@@ -127,17 +137,31 @@ class PrimitiveRules:
 
     def see_atomic(self, node):
         array = self.see(node.args[0])
+        return self.over(array, lambda one: self.atomic(one, node))
+
+    def atomic(self, array, node):
+        """Return the result of an atomic operation on one array."""
         if not isinstance(array, Array) or array.space == "local":
             raise self.refuse(
                 "an atomic operation needs a global or shared array", node
             )
         index = self.see(node.args[1])
+        if not isinstance(index, Group):
+            self.integer(node.args[1])
         count = len(index.items) if isinstance(index, Group) else 1
         if count != len(array.free):
             raise self.refuse(
                 f"an atomic operation on `{array.label}` needs "
                 f"{len(array.free)} indices, not {count}",
                 node,
+            )
+        op = node.detail
+        able = ATOMIC_DTYPES[op]
+        if array.dtype.name not in able:
+            raise self.refuse(
+                f"cuda.atomic.{op} on {array.dtype} elements",
+                node,
+                f"It works on {', '.join(able[:-1])} and {able[-1]}.",
             )
         for value in node.args[2:]:
             self.scalar(value)
@@ -147,8 +171,9 @@ class PrimitiveRules:
         self.note(
             "fence",
             node.place,
-            f"{node.place}: order made by a fence and a flag is not "
-            "followed, so such accesses may be reported as races.",
+            f"{node.place}: a fence together with an atomic operation "
+            "orders accesses of different threads. That order is taken as it "
+            "came about in this run; another schedule is not tried.",
         )
         return Nothing()
 
@@ -174,7 +199,7 @@ class PrimitiveRules:
     def see_ballot_sync(self, node):
         self.integer(node.args[0])
         self.scalar(node.args[1])
-        return Number(np.dtype("u4"), 0, 2**32 - 1, True)
+        return Number(UINT32, 0, 2**32 - 1, True)
 
     def vote(self, node):
         self.integer(node.args[0])
@@ -186,16 +211,33 @@ class PrimitiveRules:
 
     # -- arithmetic -----------------------------------------------------
 
-    def see_range(self, node):
-        raise self.refuse("`range` outside a `for`", node)
+    def only_in_for(self, node):
+        raise self.refuse(f"`{node.op}` outside the head of a `for`", node)
+
+    see_range = only_in_for
+    see_enumerate = only_in_for
+    see_zip = only_in_for
+
+    def see_is_none(self, node):
+        value = self.see(node.args[0])
+        return exactly(value == Nothing())
+
+    def see_stopped(self, node):
+        return Nothing()
 
     def see_len(self, node):
         value = self.see(node.args[0])
         if isinstance(value, Group):
             return exactly(len(value.items))
-        if isinstance(value, Array):
-            return self.size(value, value.free[0])
-        raise self.refuse("`len` of a number", node)
+        if isinstance(value, (Array, Choice)):
+            return self.over(value, lambda one: self.size(one, one.free[0]))
+        if node.detail is not None:
+            raise self.refuse(
+                f"a `for` over `{node.detail}`, which is {describe(value)}",
+                node,
+                "Loop over range(...), an array or a tuple.",
+            )
+        raise self.refuse(f"`len` of {describe(value)}", node)
 
     def extreme(self, node):
         """Return the result of ``min`` or ``max``."""
@@ -220,8 +262,10 @@ class PrimitiveRules:
         value = self.scalar(node.args[0])
         if value.is_float:
             return value
-        reach = max(abs(value.low), abs(value.high))
-        return self.made(value.dtype, 0, reach, value.varies)
+        least, most = integer_range(value.dtype)
+        reach = min(max(abs(value.low), abs(value.high)), most)
+        low = least if value.low <= least < 0 else 0
+        return self.made(value.dtype, low, reach, value.varies)
 
     def converted(self, node):
         """Return the result of ``int``, ``float`` or ``bool``."""
@@ -251,15 +295,20 @@ class PrimitiveRules:
     def see_round(self, node):
         value = self.scalar(node.args[0])
         if len(node.args) == 2:
-            return value
+            self.integer(node.args[1])
+            # Numba rounds a whole number to digits as a float64.
+            return value if value.is_float else number(FLOAT64, value.varies)
         return number(INT64, value.varies)
-
-    def see_pow(self, node):
-        raise self.refuse("`pow(a, b)`", node, "Write a ** b.")
 
     def see_print(self, node):
         for argument in node.args:
-            self.see(argument)
+            value = self.see(argument)
+            if isinstance(value, Array):
+                raise self.refuse(
+                    f"`print` of {describe(value)}",
+                    node,
+                    "Print its elements one by one.",
+                )
         return Nothing()
 
     def see_fma(self, node):
@@ -270,19 +319,38 @@ class PrimitiveRules:
         self.scalar(node.args[0])
         return self.joined(node.args[1:], node)
 
-    def bits(self, node):
-        self.integer(node.args[0])
-        return Number(INT64, 0, 64, self.scalar(node.args[0]).varies)
+    def counted(self, node):
+        """Return the count of ``popc`` or ``clz``, which keep the type."""
+        value = self.integer(node.args[0])
+        dtype = INT8 if value.dtype == BOOL else value.dtype
+        return Number(dtype, 0, 8 * dtype.itemsize, value.varies)
 
-    see_popc = bits
-    see_clz = bits
-    see_ffs = bits
+    see_popc = counted
+    see_clz = counted
+
+    def see_ffs(self, node):
+        value = self.integer(node.args[0])
+        if value.dtype.itemsize < 4:
+            raise self.refuse(
+                f"Numba has no cuda.ffs for {value.dtype}, only for whole "
+                "numbers of 32 and 64 bits",
+                node,
+                "Convert it with int32(...) first.",
+            )
+        return Number(UINT32, 0, 8 * value.dtype.itemsize, value.varies)
 
     def see_brev(self, node):
         value = self.integer(node.args[0])
-        return number(
-            UINT64 if value.dtype.itemsize == 8 else "u4", value.varies
-        )
+        if value.dtype == UINT64:
+            return number(UINT64, value.varies)
+        if self.annotating and (value.low < -(2**31) or value.high >= 2**32):
+            self.note(
+                "half-reversed",
+                node.place,
+                f"{node.place}: Numba's cuda.brev takes the low 32 bits of an "
+                "int64. Write cuda.brev(uint64(...)) to reverse all 64.",
+            )
+        return number(UINT32, value.varies)
 
     @staticmethod
     def widest(values):

@@ -13,8 +13,10 @@ import ast
 import numpy as np
 
 from attention_lab.gpu import ir
+from attention_lab.gpu.device_names import WARP_OPERATIONS
+from attention_lab.gpu.loop_code import holds
 from attention_lab.gpu.scalar_code import ScalarEmitter
-from attention_lab.gpu.sites import SITE_BITS, TICK, Unproven, row_major
+from attention_lab.gpu.sites import SITE_BITS, Unproven, row_major
 from attention_lab.gpu.values import (
     BOOL,
     FLOAT16,
@@ -29,6 +31,8 @@ INDICES = ("__tx", "__ty", "__tz", "__bx", "__by", "__bz", "__thread")
 
 class PythonEmitter(ScalarEmitter):
     """Writes a kernel as a Python generator or function."""
+
+    engine = "python"
 
     def element(self, node):
         """Return (array, index texts, whether all are proven inside)."""
@@ -96,15 +100,18 @@ class PythonEmitter(ScalarEmitter):
 
     def store(self, target, value, place):
         array, codes, proven = self.element(target)
-        dtype = array.dtype
         if self.updates(target, value) and array.space != "global" and proven:
             self.update(array, codes, target, value, place)
             return
-        text = self.as_type(value, dtype)
-        if dtype == BOOL:
+        text = self.as_type(value, array.dtype)
+        if array.dtype == BOOL:
             text = f"bool({text})"
+        self.store_at(array, codes, text, target, place)
+
+    def store_at(self, array, codes, text, target, place):
+        proven = not any(isinstance(code, Unproven) for code in codes)
+        site = self.site(target, array, "write")
         if self.recorded:
-            site = self.site(target, array, "write")
             if array.space != "global" and proven:
                 where = self.fresh()
                 # The value first: it may itself touch memory.
@@ -138,7 +145,7 @@ class PythonEmitter(ScalarEmitter):
         self.out.line(f"{where} = {self.flat(array, codes)}", place)
         load = f"{array.name}[{where}]"
         if self.recorded:
-            read = self.site(target, array, "read")
+            read = self.site(value.left, array, "read")
             load = f"(__log({where} << {SITE_BITS} | {read}), {load})[1]"
         loaded = Literal(load, value.left.known)
         made = ast.BinOp(left=loaded, op=value.op, right=value.right)
@@ -151,9 +158,6 @@ class PythonEmitter(ScalarEmitter):
             text = "__v"
         self.out.line(f"{array.name}[{where}] = {text}", place)
 
-    def of_Literal(self, node):
-        return node.text
-
     def of_atomic(self, node):
         array, codes = self.view(element_of(node))
         kind = "global" if array.space == "global" else "list"
@@ -162,14 +166,17 @@ class PythonEmitter(ScalarEmitter):
             self.full_size(array, axis) for axis in range(len(array.shape))
         ]
         values = [self.as_type(v, array.dtype) for v in node.args[2:]]
+        operation = node.detail
+        if operation in ("add", "sub") and array.dtype.kind in "iu":
+            operation += f"_{array.dtype.name}"
         return (
             f"__{kind}_atomic({array.name}, ({', '.join(sizes)},), "
-            f"({', '.join(codes)},), __{node.detail}, ({', '.join(values)},), "
+            f"({', '.join(codes)},), __{operation}, ({', '.join(values)},), "
             f"{site})"
         )
 
-    def tick(self, place):
-        self.out.line(f"__log({TICK})", place)
+    def mark(self, code, place):
+        self.out.line(f"__log({code})", place)
 
     # -- local arrays and barriers --------------------------------------
 
@@ -235,6 +242,8 @@ class PythonEmitter(ScalarEmitter):
         self.out.line(
             f"def thread({', '.join([*numbers, *memory, *INDICES])}):"
         )
+        # A warp operation excuses the lanes that returned before it.
+        self.tells_returns = holds(body, WARP_OPERATIONS)
         self.block(body)
         self.out.line("return thread")
         self.out.depth -= 1

@@ -1,15 +1,16 @@
 """Record a launch: run it here, keep every access, and judge them."""
 
-from attention_lab.gpu.arguments import host_view
+from attention_lab.gpu.arguments import host_views
 from attention_lab.gpu.engine import shared_lengths
-from attention_lab.gpu.engines import run
+from attention_lab.gpu.engines import check_turns, run
 from attention_lab.gpu.errors import LaunchRefused
-from attention_lab.gpu.events import decode, memory_of, same_arrays
+from attention_lab.gpu.events import decode, memory_of
 from attention_lab.gpu.explain import Hazard
 from attention_lab.gpu.hazards import find_hazards
-from attention_lab.gpu.kernel_source import KernelSource, python_function
-from attention_lab.gpu.limits import check_launch, three_sizes
+from attention_lab.gpu.kernel_source import KernelSource, kernel_function
+from attention_lab.gpu.limits import check_launch, dynamic_bytes, three_sizes
 from attention_lab.gpu.notes import access_notes, overlap_notes, source_notes
+from attention_lab.gpu.overlap import shared_regions
 from attention_lab.gpu.recording import Recording
 from attention_lab.gpu.traffic import Traffic, measure
 
@@ -46,8 +47,10 @@ def record(
     A `Recording`. A launch that no GPU would accept is not run: the
     recording then holds no events, and the refusal as its only hazard.
     """
+    function = kernel_function(kernel)
     grid, block = three_sizes(grid, "grid"), three_sizes(block, "block")
-    function = python_function(kernel)
+    shared_bytes = dynamic_bytes(shared_bytes)
+    check_turns(order, seed, engine)
     facts = {
         "kernel": function.__name__,
         "grid": grid,
@@ -58,7 +61,7 @@ def record(
     }
     try:
         check_launch(grid, block)
-        pairs = [host_view(a, k + 1) for k, a in enumerate(args)]
+        pairs = host_views(function, args)
         views = [view for view, _ in pairs]
         lowered, done, used = run(
             kernel, views, grid, block, shared_bytes, order, seed, True, engine
@@ -78,10 +81,12 @@ def record(
             copy_back()
     lengths = shared_lengths(lowered, shared_bytes)
     given = dict(zip(lowered.parameters, views, strict=True))
-    same, overlaps = same_arrays(
+    same, overlaps, regions = shared_regions(
         lowered.arrays, [given[name] for name in lowered.arrays]
     )
-    events = decode(lowered, done, memory_of(lowered, views, lengths), same)
+    events = decode(
+        lowered, done, memory_of(lowered, views, lengths, regions), same
+    )
     traffic, requests = measure(events)
     return Recording(
         **facts,

@@ -106,13 +106,16 @@ class Recording:
         Parameters
         ----------
         granularity : "access" keeps every access; "tile" keeps, for each
-            block, stretch between barriers and source line, the number of
+            block, stretch between barriers and site, the number of
             accesses and the box of indices; "auto" decides by size
 
         Notes
         -----
         Schema ``recording.v1``. ``memory`` and ``sites`` are tables;
-        ``sites[i].memory`` and the events refer to them by position.
+        ``sites[i].memory`` and the events refer to them by position. A
+        site is one access as it is written: its ``column`` is that in its
+        ``text``, from 1.
+        A function that is called twice has its sites twice.
         ``events.columns`` names the columns of ``events.data``, which is a
         list of columns, not of rows: it compresses better. At granularity
         "access" these are site, element (row-major; −1 outside), thread,
@@ -181,6 +184,7 @@ def _tables(events):
                 "kind": s.kind,
                 "function": s.place.function,
                 "line": s.place.line,
+                "column": s.column,
                 "text": s.place.text,
             }
             for s in events.sites

@@ -9,45 +9,25 @@ are NumPy scalars. Conversions are written out where Numba would make them.
 
 import ast
 
-from attention_lab.gpu import bounds
-from attention_lab.gpu.device_names import AXES, INDEX_NAMES
-from attention_lab.gpu.emission import Emitter
+from attention_lab.gpu.primitive_code import PrimitiveEmitter
+from attention_lab.gpu.sites import row_major
 from attention_lab.gpu.values import (
     BOOL,
     FLOAT16,
     FLOAT32,
     FLOAT64,
-    INT64,
-    UINT64,
     Group,
     Nothing,
     Number,
     integer_range,
 )
+from attention_lab.gpu.whole_code import SYMBOLS, WholeEmitter
 
-SYMBOLS = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-}
+# Whole numbers up to this size are exact in a float of so many bits.
+EXACT = {16: 2**11, 32: 2**24, 64: 2**53}
 
 
-class ScalarEmitter(Emitter):
+class ScalarEmitter(PrimitiveEmitter, WholeEmitter):
     """Writes scalar expressions; a dialect adds the memory.
 
     Parameters
@@ -86,23 +66,27 @@ class ScalarEmitter(Emitter):
         if dtype == FLOAT32:
             if known.dtype == FLOAT16:
                 return f"__float32({text})"
+            if max(-known.low, known.high) > EXACT[64] and not known.is_float:
+                return f"__single({text})"
             return f"({text} * __one)"
         if dtype == FLOAT16:
             return f"__float16({text})"
+        if known.is_float:
+            return self.truncated(text, known.dtype, dtype)
         least, most = integer_range(dtype)
         low, high = known.low, known.high
-        if known.is_float:
-            text, low, high = f"__whole({text})", -(2**63), 2**63
-        elif known.dtype == BOOL:
+        if known.dtype == BOOL:
             text = f"int({text})"
         if least <= low and high <= most:
             return text
-        if least == 0:
-            return f"({text} & {most:#x})"
-        if dtype.itemsize == 8:
-            # Only a uint64 above the middle can be outside.
-            return text if known.dtype.kind == "i" else f"__wrap64({text})"
-        return f"(({text} + {-least:#x} & {most - least:#x}) - {-least:#x})"
+        if known.dtype.kind == dtype.kind == "i" and dtype.itemsize == 8:
+            return text
+        return self.kept(text, dtype)
+
+    @staticmethod
+    def truncated(text, source, dtype):
+        """Return the text of a float that becomes a whole number."""
+        return f"__{dtype.name}_of{8 * source.itemsize}({text})"
 
     # -- leaves ---------------------------------------------------------
 
@@ -136,6 +120,9 @@ class ScalarEmitter(Emitter):
     def of_Name(self, node):
         return node.id
 
+    def of_Literal(self, node):
+        return node.text
+
     def of_Tuple(self, node):
         return "(" + ", ".join(self.code(item) for item in node.elts) + ",)"
 
@@ -146,58 +133,40 @@ class ScalarEmitter(Emitter):
             return "(" + ", ".join(sizes) + ",)"
         if node.attr == "size":
             return "(" + " * ".join(sizes) + ")"
-        return str(len(sizes))
+        if node.attr == "ndim":
+            return str(len(sizes))
+        width = array.dtype.itemsize
+        if node.attr == "itemsize":
+            return str(width)
+        if node.attr == "nbytes":
+            return "(" + " * ".join([*sizes, str(width)]) + ")"
+        return "(" + ", ".join(self.strides(array)) + ",)"
+
+    @staticmethod
+    def strides(array):
+        """Return the distances between neighbours along each axis, in bytes."""
+        if array.space == "global":
+            return [f"{array.name}.strides[{k}]" for k in array.free]
+        steps = row_major([size or 0 for size in array.shape])
+        return [str(steps[k] * array.dtype.itemsize) for k in array.free]
 
     # -- operators ------------------------------------------------------
 
     def of_BinOp(self, node):
-        left, right = node.left.known, node.right.known
-        symbol = SYMBOLS[type(node.op)]
-        dtype = node.known.dtype
+        if isinstance(node.known, Group):
+            return f"({self.code(node.left)} + {self.code(node.right)})"
         if node.known.is_float:
-            return self.float_operation(node, symbol, dtype)
-        a, b = self.count(node.left), self.count(node.right)
-        if dtype == INT64:
-            a, b = self.signed(a, left), self.signed(b, right)
-        if dtype == BOOL:
-            return f"({a} {symbol} {b})"
-        text = f"({a} {symbol} {b})"
-        low, high = bounds.combine(
-            node.op, (left.low, left.high), (right.low, right.high)
-        )
-        if isinstance(node.op, (ast.FloorDiv, ast.Mod)) and (
-            right.low <= 0 <= right.high
-        ):
-            helper = "__divide_whole" if symbol == "//" else "__modulo_whole"
-            text = f"{helper}({a}, {b})"
-        if dtype == UINT64:
-            fits = low >= 0 and high < 2**64
-            return text if fits else self.kept_unsigned(text)
-        grows = (ast.Add, ast.Sub, ast.Mult, ast.LShift, ast.Pow)
-        if isinstance(node.op, grows) and not (
-            low >= -(2**63) and high < 2**63
-        ):
-            return self.kept_signed(text)
-        return text
+            symbol = SYMBOLS[type(node.op)]
+            return self.float_operation(node, symbol, node.known.dtype)
+        return self.whole_operation(node)
 
-    def kept_unsigned(self, text, dtype=UINT64):
-        """Return the text of the low bits of a number."""
-        return f"({text} & {integer_range(dtype)[1]:#x})"
-
-    def kept_signed(self, text):
-        """Return the text of a number wrapped to 64 bits."""
-        return f"__wrap64({text})"
-
-    def count(self, node):
-        """Return the text of a whole number that is safe to calculate with."""
-        text = self.code(node)
-        return f"int({text})" if node.known.dtype == BOOL else text
-
-    def signed(self, text, known):
-        """Return the text of a uint64 that meets a signed number."""
-        if known.dtype == UINT64 and known.high >= 2**63:
-            return self.kept_signed(text)
-        return text
+    def of_UnaryOp(self, node):
+        if isinstance(node.op, ast.Not):
+            return f"(not {self.code(node.operand)})"
+        if not node.known.is_float:
+            return self.whole_unary(node)
+        sign = "-" if isinstance(node.op, ast.USub) else "+"
+        return f"({sign}{self.code(node.operand)})"
 
     def float_operation(self, node, symbol, dtype):
         """Return the text of an operation on floats."""
@@ -219,24 +188,20 @@ class ScalarEmitter(Emitter):
         helper = "__floor_divide" if symbol == "//" else "__modulo"
         return f"{helper}({a}, {b})"
 
-    def of_UnaryOp(self, node):
-        if isinstance(node.op, ast.Not):
-            return f"(not {self.code(node.operand)})"
-        text = self.count(node.operand)
-        if isinstance(node.op, ast.UAdd):
-            return text
-        made = f"(~{text})" if isinstance(node.op, ast.Invert) else f"(-{text})"
-        if not node.known.is_float and node.known.dtype == UINT64:
-            # Numba calculates in the operand's own width before it widens.
-            return self.kept_unsigned(made, node.operand.known.dtype)
-        return made
-
     def of_Compare(self, node):
         operands = [node.left, *node.comparators]
-        doubles = any(o.known.dtype == FLOAT64 for o in operands)
+        floats = [o.known.dtype for o in operands if o.known.is_float]
+        # Where Python would compare exactly, or in float32, Numba compares
+        # in float64; that matters for large whole numbers only.
+        exact = EXACT[8 * min((f.itemsize for f in floats), default=8)]
+        large = floats and any(
+            max(-o.known.low, o.known.high) > exact
+            for o in operands
+            if not o.known.is_float
+        )
         texts = [
             self.as_type(o, FLOAT64)
-            if doubles and o.known.is_float
+            if large or (FLOAT64 in floats and o.known.is_float)
             else self.code(o)
             for o in operands
         ]
@@ -247,123 +212,16 @@ class ScalarEmitter(Emitter):
 
     def of_BoolOp(self, node):
         word = " and " if isinstance(node.op, ast.And) else " or "
-        parts = [self.fitting(part, node.known) for part in node.values]
+        parts = [self.fitting(part, node.known) for part in node.kept]
+        if not parts:
+            return repr(isinstance(node.op, ast.And))
         return "(" + word.join(parts) + ")"
 
     def of_IfExp(self, node):
+        if node.decided is not None:
+            return self.fitting(
+                node.body if node.decided else node.orelse, node.known
+            )
         yes = self.fitting(node.body, node.known)
         no = self.fitting(node.orelse, node.known)
         return f"({yes} if {self.code(node.test)} else {no})"
-
-    # -- primitives -----------------------------------------------------
-
-    def of_Primitive(self, node):
-        op = node.op
-        if op in INDEX_NAMES:
-            return self.index_name(op)
-        if op.startswith("math."):
-            return self.mathematics(op.removeprefix("math."), node)
-        return getattr(self, "of_" + op)(node)
-
-    def index_name(self, op):
-        """Return the text of ``threadIdx.x`` and its like."""
-        base, axis = op.split(".")
-        if base == "blockDim":
-            return str(self.block_sizes[AXES.index(axis)])
-        return f"__{base[0]}{axis}"
-
-    def of_grid(self, node):
-        texts = [
-            f"(__b{axis} * {self.block_sizes[k]} + __t{axis})"
-            for k, axis in enumerate(AXES[: node.detail])
-        ]
-        return texts[0] if node.detail == 1 else f"({', '.join(texts)})"
-
-    def of_gridsize(self, node):
-        texts = [
-            f"(__g{axis} * {self.block_sizes[k]})"
-            for k, axis in enumerate(AXES[: node.detail])
-        ]
-        return texts[0] if node.detail == 1 else f"({', '.join(texts)})"
-
-    def of_laneid(self, node):
-        return "(__thread % 32)"
-
-    def of_warpsize(self, node):
-        return "32"
-
-    def of_len(self, node):
-        argument = node.args[0]
-        if isinstance(argument.known, Group):
-            return str(len(argument.known.items))
-        array, codes = self.view(argument)
-        return self.size(array, array.free[0], codes)
-
-    def of_cast(self, node):
-        return self.as_type(node.args[0], node.known.dtype)
-
-    of_int = of_cast
-    of_float = of_cast
-    of_bool = of_cast
-
-    def of_abs(self, node):
-        return f"abs({self.count(node.args[0])})"
-
-    def extreme(self, node, helper):
-        """Return the text of ``min`` or ``max``."""
-        texts = [self.fitting(a, node.known) for a in node.args]
-        if not node.known.is_float:
-            return f"{node.op}({', '.join(texts)})"
-        made = texts[0]
-        for text in texts[1:]:
-            made = f"{helper}({made}, {text})"
-        return made
-
-    def of_max(self, node):
-        return self.extreme(node, "__larger")
-
-    def of_min(self, node):
-        return self.extreme(node, "__smaller")
-
-    def of_round(self, node):
-        if len(node.args) == 2:
-            return f"round({', '.join(self.code(a) for a in node.args)})"
-        return f"__round({self.code(node.args[0])})"
-
-    def of_fma(self, node):
-        texts = [f"float({self.code(a)})" for a in node.args]
-        made = f"({texts[0]} * {texts[1]} + {texts[2]})"
-        return self.convert(made, Number(FLOAT64), node.known.dtype)
-
-    def of_selp(self, node):
-        test, yes, no = node.args
-        yes, no = self.fitting(yes, node.known), self.fitting(no, node.known)
-        return f"({yes} if {self.code(test)} else {no})"
-
-    def bits(self, node):
-        """Return the text of a function on bits."""
-        return f"__{node.op}({self.count(node.args[0])})"
-
-    of_popc = bits
-    of_clz = bits
-    of_ffs = bits
-    of_brev = bits
-
-    def of_print(self, node):
-        return f"print({', '.join(self.code(a) for a in node.args)})"
-
-    def mathematics(self, name, node):
-        """Return the text of a function of ``math``."""
-        if name in ("floor", "ceil", "trunc") and not (
-            node.args[0].known.is_float
-        ):
-            return self.as_type(node.args[0], node.known.dtype)
-        if name in ("floor", "ceil", "trunc", "isnan", "isinf", "isfinite"):
-            return f"__{name}({self.code(node.args[0])})"
-        dtype = node.known.dtype
-        # float16 has no functions of its own: Numba takes float32's.
-        bits = 64 if dtype == FLOAT64 else 32
-        work = FLOAT64 if dtype == FLOAT64 else FLOAT32
-        texts = [self.as_type(a, work) for a in node.args]
-        made = f"__{name}{bits}({', '.join(texts)})"
-        return self.convert(made, Number(work), dtype)

@@ -4,6 +4,24 @@ The order in which the threads take their turns is chosen, so a run can be
 repeated exactly. Who has seen whose work is written down as it happens:
 a block barrier begins a new epoch, and a warp operation advances the clocks
 of the lanes that took part. The hazards are found from that afterwards.
+
+What CUDA asks for, and what is called a hazard here:
+
+- "`__syncthreads()` is allowed in conditional code but only if the
+  conditional evaluates identically across the entire thread block" (CUDA
+  C++ Programming Guide, Synchronization Functions). So the threads must
+  stand at the same barrier, in the same call of a function, and on the same
+  trip of every loop around it. Trips are counted per loop; the values of
+  the loops' variables may differ.
+- "All non-exited threads named in mask must execute the same intrinsic with
+  the same mask, or the result is undefined" (the same, Warp Shuffle and
+  Warp Vote Functions, ``__syncwarp``). The trip does not matter here: lanes
+  that reach the call on different trips wait for each other. A lane has
+  exited if it took a ``return`` that stands before the call, as in
+  ``if i >= n: return``. A lane that ran past the call, to the end of the
+  kernel or to a later ``return``, had not exited when the others needed it:
+  whether a GPU sees it gone in time is luck, so this is a hazard. To read
+  the value of a lane that has exited is one too (`warp.exchange`).
 """
 
 from dataclasses import dataclass, field
@@ -12,6 +30,7 @@ from attention_lab.gpu import warp
 from attention_lab.gpu.device_names import BLOCK_BARRIERS
 from attention_lab.gpu.limits import WARP_SIZE
 from attention_lab.gpu.python_dialect import unwritten
+from attention_lab.gpu.sites import STOP_MASK, stop_number
 
 
 class Boxes:
@@ -35,8 +54,8 @@ class Trouble:
     ----------
     kind : "divergent-barrier" or "warp-divergent-shuffle"
     block : number of the block
-    waiting : (thread, stop) of one that waits
-    other : (thread, stop) of one that does not; stop 0 is a finished one
+    waiting : (thread, where it stands) of one that waits, see `sites`
+    other : the same of one that does not, or waits elsewhere
     detail : what the other did, in words
     """
 
@@ -123,18 +142,23 @@ class BlockRun:
         at = self.at
         first = at[0]
         if at.count(first) == len(at):
-            if first == 0:
+            if first <= 0:
                 return []
-            if self.stops[first].op in BLOCK_BARRIERS:
-                self.pass_barrier(first)
+            stop = first & STOP_MASK
+            if self.stops[stop].op in BLOCK_BARRIERS:
+                self.pass_barrier(stop)
                 return self.order
         released = self.release_warps()
-        if released or self.trouble:
+        if released:
             return [t for t in self.order if t in released]
-        if not any(at):
+        if max(at) <= 0:
             return []
         self.diagnose()
         return []
+
+    def is_barrier(self, code):
+        """Say whether a thread waits for its whole block."""
+        return self.stops[stop_number(code)].op in BLOCK_BARRIERS
 
     def pass_barrier(self, stop):
         """Let the whole block pass, with the result of its vote."""
@@ -163,13 +187,13 @@ class BlockRun:
             waiting = {
                 (code, int(self.boxes.mask[first + lane]) & warp.FULL_MASK)
                 for lane, code in enumerate(codes)
-                if code and self.stops[code].op not in BLOCK_BARRIERS
+                if code > 0 and not self.is_barrier(code)
             }
             for stop, mask in sorted(waiting):
                 lanes = [
                     lane
                     for lane in warp.lanes_of(mask)
-                    if lane < len(codes) and codes[lane]
+                    if lane < len(codes) and not has_exited(codes[lane], stop)
                 ]
                 arrived = [
                     lane
@@ -209,7 +233,7 @@ class BlockRun:
         """Say why the threads wait for ever."""
         at = self.at
         for thread, stop in enumerate(at):
-            if not stop or self.stops[stop].op in BLOCK_BARRIERS:
+            if stop <= 0 or self.is_barrier(stop):
                 continue
             first = thread - thread % WARP_SIZE
             mask = int(self.boxes.mask[thread]) & warp.FULL_MASK
@@ -219,7 +243,9 @@ class BlockRun:
                 return
             for lane in warp.lanes_of(mask):
                 other = first + lane
-                if other < len(at) and at[other] not in (0, stop):
+                if other < len(at) and not (
+                    at[other] == stop or has_exited(at[other], stop)
+                ):
                     self.blame("warp-divergent-shuffle", thread, other)
                     return
             for other in range(first, min(first + WARP_SIZE, len(at))):
@@ -227,7 +253,7 @@ class BlockRun:
                     detail = "is at the same line with another mask"
                     self.blame("warp-divergent-shuffle", thread, other, detail)
                     return
-        waiting = next(t for t in self.order if at[t])
+        waiting = next(t for t in self.order if at[t] > 0)
         other = next(t for t in self.order if at[t] != at[waiting])
         self.blame("divergent-barrier", waiting, other)
 
@@ -240,3 +266,14 @@ class BlockRun:
             (other, self.at[other]),
             detail,
         )
+
+
+def has_exited(code, stop):
+    """Say whether a lane left the kernel before a warp operation.
+
+    Parameters
+    ----------
+    code : where the lane stands
+    stop : number of the operation; numbers rise through the source
+    """
+    return -stop < code < 0

@@ -4,6 +4,8 @@ The simulator cannot share a process with the recorder or a GPU, so it gets
 one of its own, with the kernel's source.
 """
 
+import contextlib
+import io
 import os
 import pickle
 import subprocess
@@ -21,7 +23,8 @@ from attention_lab.gpu.kernel_source import python_function
 def run_in_simulator(kernel, grid, block, *args, seconds=60):
     """Launch a kernel in numba's simulator and return what that said.
 
-    The arrays hold the kernel's results afterwards, as after a launch.
+    The arrays hold the kernel's results afterwards, as after a launch, and
+    what the kernel prints is printed.
 
     Parameters
     ----------
@@ -66,7 +69,8 @@ def run_in_simulator(kernel, grid, block, *args, seconds=60):
     if done.returncode:
         last = done.stderr.decode().strip().splitlines() or ["no message"]
         raise KernelError(f"numba's simulator does not run here: {last[-1]}")
-    after, said = pickle.loads(done.stdout)
+    after, said, printed = pickle.loads(done.stdout)
+    print(printed, end="")
     for array, made in zip(args, after, strict=True):
         if isinstance(array, np.ndarray):
             array[...] = made
@@ -78,16 +82,32 @@ def main():
     from attention_lab.gpu import cuda
     from attention_lab.gpu.compile_worker import build
 
+    answers = own_output()
     functions, key, grid, block, args = pickle.load(sys.stdin.buffer)
     kernel = cuda.jit(build(functions, cuda)[key])
-    with warnings.catch_warnings(record=True) as caught:
+    printed = io.StringIO()
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        contextlib.redirect_stdout(printed),
+    ):
         warnings.simplefilter("always")
         try:
             kernel[grid, block](*args)
             said = [str(warning.message) for warning in caught]
         except Exception as error:
             said = [f"{type(error).__name__}: {error}"]
-    sys.stdout.buffer.write(pickle.dumps((args, "\n".join(said))))
+    with answers:
+        pickle.dump((args, "\n".join(said), printed.getvalue()), answers)
+
+
+def own_output():
+    """Return a file for the answer that nothing else can write to.
+
+    It takes the place of the standard output, which becomes the error output.
+    """
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return answers
 
 
 if __name__ == "__main__":

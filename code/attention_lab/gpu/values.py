@@ -5,7 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+INT8 = np.dtype("i1")
+INT32 = np.dtype("i4")
 INT64 = np.dtype("i8")
+UINT16 = np.dtype("u2")
+UINT32 = np.dtype("u4")
 UINT64 = np.dtype("u8")
 FLOAT16 = np.dtype("f2")
 FLOAT32 = np.dtype("f4")
@@ -48,7 +52,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Nothing:
-    """The value None, or text: good for printing only."""
+    """The value None, or something that is good for printing only.
+
+    Attributes
+    ----------
+    what : what a message calls it
+    """
+
+    what: str = "None"
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,18 @@ class Array:
         )
 
 
+@dataclass(frozen=True)
+class Choice:
+    """One of several arrays; which, only the running kernel knows.
+
+    Attributes
+    ----------
+    options : the arrays, sorted by `key_of`
+    """
+
+    options: tuple
+
+
 def integer_range(dtype):
     """Return the smallest and the largest value of an integer dtype."""
     if dtype == BOOL:
@@ -140,7 +163,11 @@ def exactly(value):
         return Number(value.dtype, int(value), int(value))
     if isinstance(value, tuple):
         return Group(tuple(exactly(item) for item in value))
-    return Nothing()
+    if value is None:
+        return Nothing()
+    if isinstance(value, str):
+        return Nothing(f"the text {value!r}")
+    return Nothing(f"`{getattr(value, '__name__', value)!s}`")
 
 
 def join(first, second):
@@ -166,31 +193,61 @@ def join(first, second):
                 for a, b in zip(first.items, second.items, strict=True)
             )
         )
-    if isinstance(first, Array) and isinstance(second, Array):
+    arrays = (Array, Choice)
+    if isinstance(first, arrays) and isinstance(second, arrays):
         return _join_arrays(first, second)
-    if isinstance(first, Nothing) and isinstance(second, Nothing):
-        return first
     raise TypeError(f"{describe(first)} and {describe(second)}")
 
 
+def key_of(array):
+    """Return what views of an array must have in common to be one variable."""
+    return array.name, tuple(isinstance(axis, At) for axis in array.axes)
+
+
 def _join_arrays(first, second):
-    """Join two views of the same memory, cut the same way."""
-    if first.name != second.name or any(
-        type(a) is not type(b)
-        for a, b in zip(first.axes, second.axes, strict=True)
-    ):
-        raise TypeError(
-            f"{describe(first)} and {describe(second)}, which are different "
-            "arrays"
-        )
+    """Join arrays: a view of the same memory, or one of several arrays."""
+    options = {}
+    for array in (*options_of(first), *options_of(second)):
+        key = key_of(array)
+        old = options.get(key)
+        options[key] = array if old is None else _join_views(old, array)
+    made = tuple(options[key] for key in sorted(options))
+    for one in made[1:]:
+        if one.dtype != made[0].dtype or len(one.free) != len(made[0].free):
+            raise TypeError(
+                f"{describe(made[0])} ({made[0].dtype}, {len(made[0].free)} "
+                f"axes) and {describe(one)} ({one.dtype}, {len(one.free)} "
+                "axes)"
+            )
+    return made[0] if len(made) == 1 else Choice(made)
+
+
+def options_of(value):
+    """Return the arrays that a value may be."""
+    return value.options if isinstance(value, Choice) else (value,)
+
+
+def _join_views(first, second):
+    """Join two views of the same memory with the same axes fixed."""
     axes = []
-    for a, b in zip(first.axes, second.axes, strict=True):
+    for k, (a, b) in enumerate(zip(first.axes, second.axes, strict=True)):
         if isinstance(a, At):
             a = At(join(a.index, b.index))
-        elif isinstance(a, Span):
+        elif isinstance(a, Span) or isinstance(b, Span):
+            a, b = (_as_span(axis, first.shape[k]) for axis in (a, b))
             a = Span(join(a.start, b.start), join(a.length, b.length))
         axes.append(a)
     return replace(first, axes=tuple(axes))
+
+
+def _as_span(axis, size):
+    """Return a whole axis as the part that contains everything."""
+    if isinstance(axis, Span):
+        return axis
+    length = (
+        number(INT64, low=0, high=LONGEST) if size is None else exactly(size)
+    )
+    return Span(exactly(0), length)
 
 
 def widen(old, new):
@@ -204,12 +261,20 @@ def widen(old, new):
     if isinstance(old, Group) and isinstance(new, Group):
         pairs = zip(old.items, new.items, strict=True)
         return Group(tuple(widen(a, b) for a, b in pairs))
+    if isinstance(old, Choice) and isinstance(new, Choice):
+        before = {key_of(option): option for option in old.options}
+        return Choice(
+            tuple(
+                widen(before.get(key_of(option), option), option)
+                for option in new.options
+            )
+        )
     if isinstance(old, Array) and isinstance(new, Array):
         axes = []
         for a, b in zip(old.axes, new.axes, strict=True):
             if isinstance(b, At):
                 b = At(widen(a.index, b.index))
-            elif isinstance(b, Span):
+            elif isinstance(a, Span) and isinstance(b, Span):
                 b = Span(widen(a.start, b.start), widen(a.length, b.length))
             axes.append(b)
         return replace(new, axes=tuple(axes))
@@ -225,8 +290,11 @@ def describe(value):
     """Name a kind of value for a message."""
     if isinstance(value, Array):
         return f"the {value.space} array `{value.label}`"
+    if isinstance(value, Choice):
+        names = sorted({f"`{option.label}`" for option in value.options})
+        return f"one of the arrays {' and '.join(names)}"
     if isinstance(value, Number):
         return f"a number of type {value.dtype}"
     if isinstance(value, Group):
         return f"a tuple of {len(value.items)}"
-    return "nothing"
+    return value.what

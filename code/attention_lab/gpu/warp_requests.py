@@ -37,9 +37,23 @@ class Requests:
 def warp_requests(events, memory):
     """Return the requests of the events of one piece of memory.
 
-    The k-th time that a lane executes a line between two barriers, on the
-    same trip of a loop in which lanes part, counts as simultaneous with the
-    k-th time of the other lanes of its warp.
+    A request is one access of the source, executed at once by lanes of one
+    warp. Which executions belong together follows from the rule by which a
+    GPU runs structured code: lanes that part at a condition or leave a loop
+    early wait where their ways meet again.
+
+    - Each access that is written is a site of its own: ``x[i] + x[i + 1]``
+      are two requests, and so are the two sides of ``x[i] if c else x[j]``,
+      whose lanes part. ``x[i] += 1`` is one read and one write.
+    - In a loop, the n-th trip of one lane goes with the n-th trip of the
+      others, wherever their counters stand. A lane that makes fewer trips
+      is missing from the later requests.
+    - A loop inside a loop starts to count anew on each trip of the outer
+      one, also when lanes make different numbers of inner trips.
+    - Accesses of different stretches between barriers never go together.
+
+    GPUs since Volta may let parted lanes drift further apart: then there
+    are more requests than these, never fewer.
 
     Parameters
     ----------

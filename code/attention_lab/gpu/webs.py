@@ -11,6 +11,9 @@ import ast
 from attention_lab.gpu import ir
 from attention_lab.gpu.errors import UnsupportedConstruct
 
+UNSET = -1  # stands for "no assignment has run"
+NEVER = frozenset((UNSET,))
+
 
 class WebFinder:
     """Follows the assignments of one flattened kernel.
@@ -55,6 +58,7 @@ class WebFinder:
         for node in ast.walk(expression):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 if node.id not in state:
+                    # Numba refuses that too.
                     raise UnsupportedConstruct(
                         f"`{node.id}` is used before it has a value",
                         node.place,
@@ -83,7 +87,7 @@ class WebFinder:
             return state
         if isinstance(node, ast.Expr):
             self.use(node.value, state)
-            return state
+            return None if ir.stops(node) else state
         if isinstance(node, ast.If):
             self.use(node.test, state)
             return merged(
@@ -132,11 +136,11 @@ def merged(*states):
     states = [state for state in states if state is not None]
     if not states:
         return None
-    result = dict(states[0])
-    for state in states[1:]:
-        for name, definitions in state.items():
-            result[name] = result.get(name, frozenset()) | definitions
-    return result
+    names = dict.fromkeys(name for state in states for name in state)
+    return {
+        name: frozenset().union(*(s.get(name, NEVER) for s in states))
+        for name in names
+    }
 
 
 def split_variables(body, parameters):
@@ -144,8 +148,13 @@ def split_variables(body, parameters):
 
     Parameters
     ----------
-    body : statements of `ir`, changed in place
+    body : statements of `ir`, changed in place; a use that an assignment
+        may not have reached gets the attribute ``may_be_unset``
     parameters : names of the kernel's parameters, which keep their names
+
+    Returns
+    -------
+    {new name: old name}, and the new names that some use may find unset.
     """
     finder = WebFinder(parameters)
     state = {}
@@ -153,7 +162,9 @@ def split_variables(body, parameters):
         finder.parent[number] = number
         state[parameter] = frozenset((number,))
     finder.block(body, state)
-    for _, definitions in finder.loads.values():
+    for node, definitions in finder.loads.values():
+        node.may_be_unset = UNSET in definitions
+        definitions.discard(UNSET)
         finder.unite(definitions)
     names = dict(enumerate(parameters))
     taken = set(parameters)
@@ -171,5 +182,10 @@ def split_variables(body, parameters):
     ]
     for node, definitions in finder.loads.values():
         renamed.append((node, names[finder.root(min(definitions))]))
+    old_names, unset = {}, set()
     for node, name in renamed:
+        old_names[name] = node.id
         node.id = name
+        if getattr(node, "may_be_unset", False):
+            unset.add(name)
+    return old_names, unset
