@@ -257,3 +257,155 @@ def test_every_check_rejects_some_exhibit_or_function(reports):
     }
     used |= {"runs", "shape", "dtype"}  # by the functions above
     assert used == {kind.name for kind in KINDS}
+
+
+# -- Found by attack: what must not be blamed, and what must not be named ----
+
+
+def test_a_module_or_script_that_is_called_is_read_like_a_function():
+    class Attend(torch.nn.Module):
+        def forward(self, query, key, value):
+            return sdpa(query, key, value)
+
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        script = torch.jit.script(scripted)
+    for function in (Attend(), script):
+        report = verify_attention(function)
+        assert report.passed, str(report)
+        assert "causal" in report.not_tested
+
+
+def scripted(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor):
+    return functional.scaled_dot_product_attention(query, key, value)
+
+
+def test_a_wrapper_that_takes_any_word_is_asked_what_it_accepts():
+    def wrapper(*args, **options):
+        return give_plain(*args, **options)
+
+    def give_plain(query, key, value, is_causal=False):
+        return sdpa(query, key, value, is_causal=is_causal)
+
+    report = verify_attention(wrapper)
+    assert report.passed, str(report)
+    assert {"boolean mask", "scale", "grouped heads"} <= set(report.not_tested)
+
+
+def test_inputs_by_keyword_only_are_given_by_keyword():
+    def attention(*, q, k, v):
+        return sdpa(q, k, v)
+
+    assert verify_attention(attention).passed
+
+
+def test_an_argument_that_was_never_given_is_said():
+    def attention(query, key, value, segment_ids=None):
+        return sdpa(query, key, value)
+
+    assert "segment_ids was never given" in str(verify_attention(attention))
+
+
+def test_empty_input_may_be_left_out():
+    def attention(query, key, value):
+        if query.shape[2] == 0:
+            raise ValueError("no queries")
+        return sdpa(query, key, value)
+
+    assert "no queries" in verify_attention(attention)["empty"].what
+    rest = ("cross_attention", "value_width", "half_precision", "gradients")
+    report = verify_attention(attention, supports=rest)
+    assert report.passed, str(report)
+
+
+def test_numpy_code_that_runs_on_tensors_is_called_with_numpy():
+    def attention(query, key, value):
+        scores = query @ np.swapaxes(key, -1, -2) / query.shape[-1] ** 0.5
+        scores = scores - np.max(scores, axis=-1, keepdims=True)
+        weights = np.exp(scores)
+        return weights / np.sum(weights, axis=-1, keepdims=True) @ value
+
+    report = verify_attention(attention, supports=("double_precision",))
+    assert report.kind == "numpy"
+    assert report.passed, str(report)
+
+
+def counting(query, key, value, calls=[0]):  # noqa: B006 - the mistake
+    calls[0] += 1
+    return sdpa(query, key, value) * calls[0]
+
+
+def half_flipped(query, key, value):
+    out = sdpa(query, key, value)
+    return out.flip(1) if query.dtype == torch.float16 else out
+
+
+def zeros(query, key, value):
+    return torch.zeros_like(query)
+
+
+def mean(query, key, value):
+    mean = value.mean(2, keepdim=True)
+    return mean.expand(*query.shape[:-1], value.shape[-1])
+
+
+def swapped(query, key, value):
+    scores = key @ query.mT / query.shape[-1] ** 0.5
+    return torch.softmax(scores, -1) @ value
+
+
+def one_more(query, key, value):
+    scores = (query @ key.mT / query.shape[-1] ** 0.5).exp()
+    return scores / (1 + scores.sum(-1, keepdim=True)) @ value
+
+
+def one_key_less(query, key, value):
+    scores = query @ key.mT / query.shape[-1] ** 0.5
+    if scores.shape[-1] > 1:
+        scores = scores.clone()
+        scores[..., -1] = -torch.inf
+    return torch.softmax(scores, -1) @ value
+
+
+@pytest.mark.parametrize(
+    "function",
+    [counting, half_flipped, zeros, mean, swapped, one_more, one_key_less],
+)
+def test_what_no_card_describes_is_rejected_without_a_name(function):
+    report = verify_attention(function)
+    assert not report.passed
+    assert report.mistakes == ()
+
+
+@pytest.mark.parametrize("size", ["B > 4", "H > 8", "D > 64", "S > 256"])
+def test_wrong_only_beyond_a_size_is_noticed(size):
+    axis, limit = size[0], int(size[4:])
+
+    def attention(query, key, value):
+        n = dict(zip("BHSD", key.shape, strict=True))
+        return sdpa(query, key, value) * (2 if n[axis] > limit else 1)
+
+    assert not verify_attention(attention).passed
+
+
+def test_a_mask_that_the_function_writes_to_is_noticed():
+    def attention(query, key, value, attn_mask=None):
+        copy = None if attn_mask is None else attn_mask.clone()
+        out = sdpa(query, key, value, attn_mask=copy)
+        if attn_mask is not None:
+            attn_mask.zero_()
+        return out
+
+    report = verify_attention(attention)
+    assert "attn_mask has other numbers" in report["inputs unchanged"].what
+
+
+def test_weights_from_a_log_sum_exp_are_right():
+    def attention(query, key, value):
+        scores = query @ key.mT / query.shape[-1] ** 0.5
+        lse = torch.logsumexp(scores, -1, keepdim=True)
+        return torch.exp(scores - lse) @ value
+
+    report = verify_attention(
+        attention, supports=("cross_attention", "double_precision")
+    )
+    assert report.passed, str(report)

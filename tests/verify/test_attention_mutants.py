@@ -8,7 +8,7 @@ from mutate import mutants
 from mutate_equivalent import REASONS
 
 from attention_lab.verify.attention.kinds import KINDS
-from attention_lab.verify.attention.subject import read_subject
+from attention_lab.verify.attention.signature import read_subject
 
 #: Every third or so of all of them; all would take five minutes.
 COUNT = 360

@@ -171,6 +171,18 @@ def test_a_class_without_its_option_is_explained(tmp_path):
         worker._load(request)
 
 
+def test_a_module_without_its_option_is_explained(tmp_path):
+    pytest.importorskip("torch")
+    path = file_with(
+        tmp_path, "from torch import nn\nattend = nn.Linear(2, 2)\n"
+    )
+    request = Request(
+        path=str(path), name="attend", answers="", seconds=1, memory_bytes=1
+    )
+    with pytest.raises(CannotVerify, match=r"nn\.Module: add --module --embed"):
+        worker._load(request)
+
+
 def test_a_reader_that_stops_reading_is_no_error(tmp_path):
     command = [sys.executable, "-m", "attention_lab.verify"]
     with subprocess.Popen(
@@ -216,10 +228,43 @@ def test_what_cannot_be_run_has_code_2_and_one_sentence(tmp_path, capsys):
     ],
 )
 def test_wrong_arguments_have_code_2(arguments, said, capsys):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert main([*arguments, "--json"]) == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == "verify.v1"
+    assert answer["passed"] is False
+    assert answer["error"]
+    if arguments:  # else the command does not know --json at all
+        assert said in answer["error"]
+
+
+def test_help_explains_the_exit_codes(capsys):
     with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+        main(["verify", "--help"])
+    assert ended.value.code == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "0 passed; 1 a check failed; 2 could not be run, or not" in said
+
+
+@pytest.mark.usefixtures("no_torch")
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("while True: pass", "time limit of 2 s"),
+        ("import os; os.abort()", "crashed with signal SIGABRT"),
+        ("import os; os._exit(0)", "ended its process with exit code 0"),
+    ],
+)
+def test_what_does_not_come_to_its_end_has_code_2(tmp_path, capsys, body, said):
+    path = file_with(tmp_path, f"def attend(query, key, value):\n    {body}\n")
+    target = f"{path}:attend"
+    assert main(["verify", target, "--seconds", "2", "--json"]) == 2
+    report = report_from_json(capsys.readouterr().out)
+    assert not report.passed
+    assert said in report.checks[-1].what
 
 
 def test_the_command_is_installed_under_its_name():
@@ -283,6 +328,8 @@ def test_ctrl_c_is_no_result(monkeypatch, target, capsys):
     monkeypatch.setattr(command, "verify_in_fresh_process", interrupted)
     assert main(["verify", target]) == 2
     assert capsys.readouterr() == ("", "Stopped.\n")
+    assert main(["verify", target, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "It was stopped."
 
 
 def answers_of(path, monkeypatch, **options):

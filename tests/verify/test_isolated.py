@@ -7,18 +7,23 @@ import sys
 import threading
 import time
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_less
 
-from attention_lab.verify.isolation import forked, isolated
+from attention_lab.verify.isolation import forked, isolated, processes
 from attention_lab.verify.isolation.isolated import Progress, isolated_report
 from attention_lab.verify.isolation.watchdog import TimeIsUp, run_until
 from attention_lab.verify.isolation.words import (
+    RECORDER,
+    VERIFIER,
+    forks_in_words,
     place_in_words,
     ran_out_of_memory,
     signal_in_words,
+    stack_in_words,
     tail_in_words,
 )
 from attention_lab.verify.report import Check, Counterexample, Report
@@ -465,6 +470,144 @@ def test_a_copy_that_it_makes_of_itself_does_not_go_on_with_the_checks():
     assert [check.name for check in report.checks] == ["first", "second"]
 
 
+# Processes of its own ------------------------------------------------------
+
+
+def attend_often(attend):
+    """Call it as a battery does: many times between two messages."""
+    source = "def calls(attend):\n    for _ in range(12): attend()\n"
+    namespace = {}
+    # As if it were a file of the verifier: it is what copies may not run.
+    exec(compile(source, f"{VERIFIER}/battery.py", "exec"), namespace)
+    namespace["calls"](attend)
+
+
+@needs_copy
+def test_copies_of_the_copy_end_where_the_verifier_would_go_on(tmp_path):
+    calls = tmp_path / "calls"
+    calls.touch()
+
+    def forks():
+        pid = os.fork()
+        with calls.open("a") as file:
+            file.write(".")
+        if pid:
+            os.waitpid(pid, 0)
+
+    assert verify(lambda: attend_often(forks)).passed
+    # Two processes come to the end of each call, and one of them goes on.
+    assert len(calls.read_text()) == 2 * 12
+
+
+@needs_copy
+def test_a_copy_may_do_its_own_work():
+    def forks_and_waits():
+        pid = os.fork()
+        if pid == 0:
+            os._exit(7)
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 7
+
+    assert verify(lambda: attend_often(forks_and_waits)).passed
+
+
+@needs_copy
+def test_a_bomb_of_copies_stays_bounded_and_is_said_in_words(monkeypatch):
+    monkeypatch.setattr(processes, "MOST_FORKS", 20)
+    monkeypatch.setattr(forked, "MOST_FORKS", 20)
+
+    def bomb():
+        while True:
+            os.fork()
+
+    what = what_of(verify(bomb))
+    assert "It started more than 20 processes of its own" in what
+
+
+@needs_copy
+def test_an_end_after_a_copy_names_the_copy():
+    def leaves_it_to_the_copy():
+        if os.fork():
+            os._exit(0)
+
+    what = what_of(verify(lambda: attend_often(leaves_it_to_the_copy)))
+    assert "exit code 0" in what
+    assert "It had started a process of its own." in what
+
+
+@needs_copy
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.parametrize("ending", ["returns", "hangs", "crashes"])
+def test_what_left_the_group_is_found_and_ended(tmp_path, ending):
+    note = tmp_path / "pid"
+
+    def start():
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            note.write_text(str(os.getpid()))
+            time.sleep(60)
+        while not (note.exists() and note.read_text()):
+            time.sleep(0.01)
+        {"returns": int, "hangs": hang_in_python, "crashes": crash}[ending]()
+
+    report = verify(start, seconds=2)
+    assert report.passed == (ending == "returns")
+    wait_until_dead(int(note.read_text()))
+
+
+@needs_copy
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_program_in_a_session_of_its_own_is_ended(tmp_path):
+    note = tmp_path / "pid"
+
+    def start():
+        nowhere = subprocess.DEVNULL
+        process = subprocess.Popen(
+            ["sleep", "60"],
+            start_new_session=True,
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+        )
+        note.write_text(str(process.pid))
+
+    with warnings.catch_warnings():
+        assert verify(start).passed
+    wait_until_dead(int(note.read_text()))
+
+
+# Notebooks -----------------------------------------------------------------
+
+
+@needs_copy
+def test_nothing_displayed_in_the_copy_reaches_the_notebook(monkeypatch):
+    read, write = os.pipe()
+
+    class Session:
+        def send(self, *message):
+            os.write(write, b"sent")
+
+    kernel = SimpleNamespace(session=Session(), _allow_stdin=True)
+    shell = SimpleNamespace(
+        kernel=kernel, display_pub=SimpleNamespace(session=Session())
+    )
+    ipython = SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+
+    def displays():
+        kernel.session.send("stream")
+        shell.display_pub.session.send("display_data")
+        assert not kernel._allow_stdin
+
+    assert verify(displays).passed
+    os.close(write)
+    assert os.read(read, 4) == b""
+    os.close(read)
+    assert kernel._allow_stdin
+
+
 # The caller ----------------------------------------------------------------
 
 
@@ -727,17 +870,44 @@ def test_libraries_are_passed_over_when_a_place_is_named():
     stack = f"""Current thread 0x1 (most recent call first):
   File "{threading.__file__}", line 9 in wait
   File "/x/site-packages/torch/functional.py", line 5 in einsum
-  File "{isolated.__file__}", line 3 in build
   File "/tmp/ipykernel_7/12.py", line 4 in attend
   File "/home/me/mine.py", line 8 in <module>
+  File "{isolated.__file__}", line 3 in build
+  File "/home/me/caller.py", line 99 in <module>
 """
-    assert place_in_words(stack) == "line 4, in attend"
-    last = "\n".join(stack.splitlines()[-1:])
-    assert place_in_words(last) == "line 8 of mine.py"
-    assert place_in_words("nothing") == ""
+    assert stack_in_words(stack) == "line 4, in attend"
+    last = "\n".join(stack.splitlines()[-3:-1])
+    assert stack_in_words(last) == "line 8 of mine.py"
+    # What called the verifier is not where the code hangs.
+    assert stack_in_words("\n".join(stack.splitlines()[-2:])) == ""
+    assert stack_in_words("nothing") == ""
+
+
+def test_a_line_of_generated_code_is_not_named():
+    recorder = RECORDER / "engine.py"
+    stack = f"""Current thread 0x1 (most recent call first):
+  File "<lowered hang 7>", line 6 in thread
+  File "{recorder}", line 3 in run
+  File "/home/me/mine.py", line 8 in outer
+"""
+    assert stack_in_words(stack) == "line 8 of mine.py, in outer"
+    assert stack_in_words("\n".join(stack.splitlines()[:-1])) == ""
+
+
+def test_the_place_of_an_error_is_named():
+    def attend():
+        return np.zeros(3) @ np.zeros(2)
+
+    with pytest.raises(ValueError, match="matmul") as raised:
+        attend()
+    line = attend.__code__.co_firstlineno + 1
+    place = f"line {line} of test_isolated.py, in attend"
+    assert place_in_words(raised.value) == place
+    assert place_in_words(ValueError("never raised")) == ""
 
 
 def test_words_for_rare_endings():
+    assert "a process of its own" in forks_in_words(1)
     assert signal_in_words(signal.SIGBUS) == "It crashed with signal SIGBUS"
     assert signal_in_words(63) == "It crashed with signal 63"
     assert tail_in_words("\n \n") == ""

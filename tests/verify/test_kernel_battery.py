@@ -182,6 +182,131 @@ def test_a_kernel_of_numba_needs_no_change():
     assert verify_kernel(doubled_by_numba, launch_numbers, twice).passed
 
 
+# -- a barrier that some never reach ----------------------------------------
+
+
+def launch_ones(N):
+    return Launch(1, 8, (np.zeros(N, float32), np.ones(N, float32)))
+
+
+@cuda.jit
+def guarded(out, x):
+    tile = cuda.shared.array(8, float32)
+    t = cuda.threadIdx.x
+    if t < x.shape[0]:
+        tile[t] = x[t]
+        cuda.syncthreads()
+        out[t] = tile[0]
+
+
+@cuda.jit
+def guarded_before_a_return(out, x):
+    tile = cuda.shared.array(8, float32)
+    t = cuda.threadIdx.x
+    if x.shape[0] > 100:  # the same for all threads
+        return
+    if t < x.shape[0]:
+        tile[t] = x[t]
+        cuda.syncthreads()
+        out[t] = tile[0]
+    else:
+        return
+
+
+@cuda.jit
+def fewer_trips(out, x):
+    tile = cuda.shared.array(8, float32)
+    t = cuda.threadIdx.x
+    for _ in range(t, x.shape[0]):
+        tile[t] = x[t]
+        cuda.syncthreads()
+        out[t] = tile[t]
+
+
+@cuda.jit
+def breaks_off(out, x):
+    tile = cuda.shared.array(8, float32)
+    t = cuda.threadIdx.x
+    for k in range(8):
+        if k + t >= x.shape[0]:
+            break
+        tile[t] = x[t]
+        cuda.syncthreads()
+        out[t] = tile[t]
+
+
+@cuda.jit
+def returns_early(out, x):
+    tile = cuda.shared.array(8, float32)
+    t = cuda.threadIdx.x
+    n = x.shape[0]
+    rest = n - t
+    if rest <= 0:
+        return
+    tile[t] = x[t]
+    cuda.syncthreads()
+    out[t] = tile[0]
+
+
+@cuda.jit
+def returns_in_the_loop(out, x):
+    tile = cuda.shared.array(8, float32)
+    t = cuda.threadIdx.x
+    for k in range(8):
+        tile[t] = x[0]
+        cuda.syncthreads()
+        if t < x.shape[0]:
+            out[t] = tile[t]
+        if t == k:
+            return
+
+
+@cuda.jit
+def returns_or_passes_by(out, x):
+    t = cuda.threadIdx.x
+    if t >= x.shape[0] + 1:
+        return
+    if t < x.shape[0] - 1:
+        cuda.syncthreads()
+    if t < x.shape[0]:
+        out[t] = x[t]
+
+
+@cuda.jit(device=True)
+def wait_for_all():
+    cuda.syncthreads()
+
+
+@cuda.jit
+def waits_elsewhere(out, x):
+    t = cuda.threadIdx.x
+    if t < x.shape[0]:
+        wait_for_all()
+        out[t] = x[t]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "mistake"),
+    [
+        (guarded, "barrier-under-condition"),
+        (guarded_before_a_return, "barrier-under-condition"),
+        (fewer_trips, "barrier-under-condition"),
+        (breaks_off, "barrier-under-condition"),
+        (waits_elsewhere, "barrier-under-condition"),
+        (returns_early, "early-return-before-barrier"),
+        (returns_in_the_loop, "early-return-before-barrier"),
+        (returns_or_passes_by, "barrier-under-condition"),
+    ],
+)
+def test_only_a_return_that_is_there_is_blamed(kernel, mistake):
+    report = verify_kernel(
+        kernel, launch_ones, lambda x: x, sizes=[{"N": 3}], only=["no hazard"]
+    )
+    check = report["no hazard"]
+    assert "divergent-barrier" in check.what
+    assert check.mistake == mistake
+
+
 # -- bad subjects ---------------------------------------------------------
 
 

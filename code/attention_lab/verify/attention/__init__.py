@@ -1,8 +1,9 @@
 """Verify attention functions.
 
-`battery` is the entry; `case` makes inputs, `subject` calls the function,
-`kinds` lists the checks (`checks`, `properties`, `gradients`), `example`
-shrinks a failure and puts it into words, and `diagnosis` names the mistake by
-comparing with the models in `wrong_attention`, `wrong_tiles` and
-`wrong_gradients`.
+`battery` is the entry. `case` makes inputs; `signature` finds out how a
+function wants to be called, and `subject` calls it. `kinds` lists the checks
+(`checks`, `properties`, `gradients`), with `comparison`; `example` shrinks a
+failure and puts it into words. `diagnosis` names the mistake: `value_names` by
+comparing with the models in `wrong_attention` (with `parts` and `wrong_masks`),
+`wrong_tiles` and `wrong_gradients`, `failure_names` where there are no numbers.
 """

@@ -5,13 +5,13 @@ from typing import Any
 
 from attention_lab.verify.attention.case import right_answer
 from attention_lab.verify.attention.kinds import KINDS
-from attention_lab.verify.attention.subject import (
+from attention_lab.verify.attention.signature import (
     NAMES,
-    Subject,
     check_supports,
     has_torch,
     read_subject,
 )
+from attention_lab.verify.attention.subject import Subject
 from attention_lab.verify.choice import chosen_checks
 from attention_lab.verify.hints import with_growing_hints
 from attention_lab.verify.isolation.isolated import Progress, isolated_report

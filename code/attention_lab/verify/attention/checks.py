@@ -7,16 +7,15 @@ properties that need two calls, or gradients.
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from attention_lab.verify.attention.case import (
     Case,
     right_answer,
     sizes,
 )
-from attention_lab.verify.attention.diagnosis import (
-    fits,
-    is_near,
-    name_mistake,
-)
+from attention_lab.verify.attention.comparison import fits, is_near
+from attention_lab.verify.attention.diagnosis import name_mistake
 from attention_lab.verify.attention.example import (
     Difference,
     counterexample,
@@ -44,9 +43,11 @@ def run_cases(subject: Subject, name: str, cases: Sequence[Case]) -> Check:
         return Check(
             name, passed=False, what=describe(subject, failing[0]).what
         )
+    # What is not finite shows the mistake best, where anything is.
+    failing.sort(key=lambda case: _is_finite(subject, case))
     smallest = shrink(subject, failing[0])
     difference = describe(subject, smallest)
-    mistake, also = name_mistake(subject, name, [smallest, *failing])
+    mistake, also = name_mistake(subject, [smallest, *failing])
     return Check(
         name,
         passed=False,
@@ -55,6 +56,11 @@ def run_cases(subject: Subject, name: str, cases: Sequence[Case]) -> Check:
         mistake=mistake,
         also=also,
     )
+
+
+def _is_finite(subject: Subject, case: Case) -> bool:
+    out = subject.run(case).out_BHLD
+    return out is None or bool(np.isfinite(out).all())
 
 
 def _fails(subject: Subject, case: Case) -> bool:

@@ -11,10 +11,13 @@ from attention_lab.verify.attention.case import (
     right_answer,
     sees_nothing,
 )
-from attention_lab.verify.attention.diagnosis import fits
+from attention_lab.verify.attention.comparison import fits
 from attention_lab.verify.attention.subject import Outcome, Subject
 from attention_lab.verify.report import Counterexample
 
+#: Sizes that are tried, smallest first: all small ones, and what lies around
+#: the usual tiles.
+TRIED = (*range(1, 9), 12, 16, 17, 24, 32, 33, 48, 64, 65, 96, 128, 129, 256)
 #: Arrays up to this many numbers are written into a counter-example.
 SMALL = 64
 
@@ -37,7 +40,8 @@ def shrink(subject: Subject, case: Case) -> Case:
     """
     kind = _kind(subject.run(case))
     for axes in _tied_axes(case):
-        for size in range(1, getattr(case.sizes, axes[0])):
+        now = getattr(case.sizes, axes[0])
+        for size in (size for size in TRIED if size < now):
             smaller = case
             for axis in axes:
                 smaller = smaller.smaller(axis, size)

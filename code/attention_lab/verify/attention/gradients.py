@@ -7,10 +7,10 @@ import numpy as np
 from attention_lab.error_bound import rounding
 from attention_lab.verify.attention.case import Case, right_gradients, sizes
 from attention_lab.verify.attention.checks import failed
+from attention_lab.verify.attention.comparison import fits, is_near
 from attention_lab.verify.attention.diagnosis import (
-    is_near,
     name_gradients,
-    name_wrong_outputs,
+    name_wrong_output,
 )
 from attention_lab.verify.attention.example import (
     Difference,
@@ -59,7 +59,10 @@ def _run_gradients(subject: Subject, name: str, cases: list[Case]) -> Check:
         for part, array in found.items():
             if array is None:
                 what = f"no gradient reaches {part}: it stays None."
-                mistake = name_wrong_outputs(subject) or "backward-detached"
+                keys_only = part == "key" and found["query"] is not None
+                mistake = name_wrong_output(subject, case) or (
+                    "backward-detached" if keys_only else None
+                )
                 return failed(name, case, Difference(what, {}), mistake)
         for part, array in found.items():
             bound = rounding(right[part].astype(dtype))
@@ -88,11 +91,13 @@ def _wrong_gradient(
         f"channel {channel} is {shown}; it should be {wanted}."
     )
     # A wrong output has wrong gradients too: its mistake comes first.
-    mistake = name_wrong_outputs(subject)
-    if mistake is None and np.isfinite(difference).all():
+    if not fits(subject.run(case), case):
+        mistake = name_wrong_output(subject, case)
+    elif np.isfinite(difference).all():
         mistake = name_gradients(case, found)
-    elif mistake is None and case.mask is not None:
-        mistake = "fully-masked-row-gradient-nan"
+    else:
+        is_masked = case.mask is not None
+        mistake = "fully-masked-row-gradient-nan" if is_masked else None
     return failed(
         name,
         case,

@@ -83,6 +83,9 @@ KINDS: tuple[Kind, ...] = (
         Case(SELF),
         Case(sizes(1, 2, 17, 17, 8)),
         Case(sizes(1, 3, 4, 4, 59)),
+        # More than most tiles and blocks hold, along every axis.
+        Case(sizes(6, 12, 3, 3, 4)),
+        Case(sizes(1, 1, 5, 5, 136)),
     ),
     Kind("permutation", (), check_permutation),
     Kind("batch and heads apart", (), check_apart),
@@ -118,6 +121,7 @@ KINDS: tuple[Kind, ...] = (
         Case(sizes(1, 2, 33, 33, 4), gain=3.0),
         Case(sizes(1, 1, 70, 70, 8), gain=3.0),
         Case(sizes(1, 1, 129, 129, 4), gain=3.0),
+        Case(sizes(1, 1, 2, 520, 4), gain=3.0),
     ),
     _kind(
         "boolean mask",
@@ -173,7 +177,7 @@ KINDS: tuple[Kind, ...] = (
         "empty",
         Case(sizes(1, 2, 3, 0, 4)),
         Case(sizes(1, 2, 0, 3, 4)),
-        needs=("cross_attention",),
+        needs=("cross_attention", "empty"),
     ),
     _kind(
         "strided input",

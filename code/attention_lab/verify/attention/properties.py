@@ -12,8 +12,10 @@ from attention_lab.verify.attention.case import (
     sizes,
 )
 from attention_lab.verify.attention.checks import failed
-from attention_lab.verify.attention.diagnosis import is_near, name_mistake
+from attention_lab.verify.attention.comparison import is_near
+from attention_lab.verify.attention.diagnosis import name_mistake
 from attention_lab.verify.attention.example import Difference
+from attention_lab.verify.attention.failure_names import is_dropout
 from attention_lab.verify.attention.subject import Subject, describe_error
 from attention_lab.verify.report import Check
 
@@ -72,7 +74,7 @@ def _compare_calls(
         return failed(name, case, difference, None)
     if before.out_BHLD is None or after.out_BHLD is None:
         problem = after.problem or before.problem
-        mistake, _ = name_mistake(subject, name, [case])
+        mistake, _ = name_mistake(subject, [case])
         return failed(name, case, Difference(f"{problem}.", {}), mistake)
     one, two = before.out_BHLD[rest], after.out_BHLD[rest]
     bound = 2 * right_answer(case).bound
@@ -81,7 +83,7 @@ def _compare_calls(
     with np.errstate(invalid="ignore"):
         moved = ~(np.abs(one - two) <= bound)
     b, h, row, channel = (int(i) for i in np.argwhere(moved)[0])
-    mistake, _ = name_mistake(subject, name, [case])
+    mistake, _ = name_mistake(subject, [case])
     return failed(
         name,
         case,
@@ -154,7 +156,8 @@ def check_repeatable(subject: Subject, name: str) -> Check:
         f"two calls on the same input differ in {count} of "
         f"{one.out_BHLD.size} numbers."
     )
-    return failed(name, case, Difference(what, {}), "dropout-always-on")
+    mistake = "dropout-always-on" if is_dropout(subject) else None
+    return failed(name, case, Difference(what, {}), mistake)
 
 
 def check_unchanged(subject: Subject, name: str) -> Check:
@@ -162,8 +165,10 @@ def check_unchanged(subject: Subject, name: str) -> Check:
     masked = "attn_mask" in subject.names
     case = Case(sizes(2, 3, 5, 5, 4), mask="(B, 1, L, S)" if masked else None)
     arrays = subject.arrays(case)
+    if masked:
+        arrays["attn_mask"] = subject.mask(case)
     try:
-        subject.call(arrays, case.options())
+        subject.call(arrays, {})
     except Exception as error:
         difference = Difference(f"{describe_error(error)}.", {})
         return failed(name, case, difference, None)

@@ -1,8 +1,7 @@
 """Call any attention function on a case, whatever arrays it takes."""
 
-import inspect
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,25 +11,8 @@ from attention_lab.verify.attention.case import (
     Case,
     arguments,
     out_gradient,
-    sizes,
 )
-
-#: Our name of an optional argument -> the names that people give it.
-NAMES = {
-    "attn_mask": ("attn_mask", "mask", "attention_mask"),
-    "is_causal": ("is_causal", "causal"),
-    "scale": ("scale", "softmax_scale", "sm_scale"),
-    "enable_gqa": ("enable_gqa", "gqa"),
-}
-#: What a function may be said to support, besides its optional arguments.
-ABILITIES = (
-    "cross_attention",
-    "value_width",
-    "float_mask",
-    "half_precision",
-    "double_precision",
-    "gradients",
-)
+from attention_lab.verify.isolation.words import place_in_words
 
 
 @dataclass(frozen=True)
@@ -64,7 +46,9 @@ class Subject:
     log: dict[Case, Outcome] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     explain: bool = True
+    by_keyword: tuple[str, ...] = ()
     pair_searches: int = 0
+    naming_s: float = 0.0
 
     def supports(self, feature: str) -> bool:
         """Whether an optional argument or an ability may be tested."""
@@ -79,7 +63,7 @@ class Subject:
     def run_again(self, case: Case) -> Outcome:
         """Call the function on a case."""
         try:
-            result = self.call(self.arrays(case), case.options())
+            result = self.call(*self.everything(case))
         except Exception as error:
             return Outcome(None, describe_error(error), "raised")
         return self.read(result, case)
@@ -97,27 +81,44 @@ class Subject:
         return given
 
     def call(self, arrays: dict[str, Any], options: dict[str, Any]) -> Any:
-        """Call the function with arrays of its library; may raise anything."""
-        named = {}
-        for name, value in options.items():
-            if name == "attn_mask":
-                is_bool = value.dtype == bool
-                dtype = "bool" if is_bool else str(_dtype(arrays["query"]))
-                value = self._convert(value, dtype)
-            named[self.names[name]] = value
+        """Call the function with arrays of its library; may raise anything.
+
+        `arrays` are query, key, value and possibly attn_mask; `options` the
+        other arguments, by our names.
+        """
+        given = dict(options)
+        if arrays.get("attn_mask") is not None:
+            given["attn_mask"] = arrays["attn_mask"]
+        named = {self.names[name]: value for name, value in given.items()}
+        inputs = [arrays[name] for name in ("query", "key", "value")]
+        if self.by_keyword:
+            named |= zip(self.by_keyword, inputs, strict=True)
+            inputs = []
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            return self.function(
-                arrays["query"], arrays["key"], arrays["value"], **named
-            )
+            return self.function(*inputs, **named)
+
+    def mask(self, case: Case) -> Any:
+        """Return a case's mask in the function's library, or None."""
+        mask = arguments(case)["attn_mask"]
+        if mask is None:
+            return None
+        is_bool = mask.dtype == bool
+        return self._convert(mask, "bool" if is_bool else case.dtype)
+
+    def everything(self, case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return a case's arrays, with its mask, and its other arguments."""
+        arrays = self.arrays(case) | {"attn_mask": self.mask(case)}
+        options = case.options()
+        options.pop("attn_mask", None)
+        return arrays, options
 
     def gradients(self, case: Case) -> dict[str, np.ndarray | None]:
         """Send `out_gradient(case)` back; None where nothing arrives."""
-        arrays = {
-            name: array.requires_grad_()
-            for name, array in self.arrays(case).items()
-        }
-        out = first_array(self.call(arrays, case.options()))
+        given, options = self.everything(case)
+        mask = given.pop("attn_mask")
+        arrays = {name: x.requires_grad_() for name, x in given.items()}
+        out = first_array(self.call(arrays | {"attn_mask": mask}, options))
         if not out.requires_grad:
             return dict.fromkeys(arrays)
         with warnings.catch_warnings():
@@ -145,7 +146,16 @@ class Subject:
             return Outcome(
                 None, "it returns None instead of an array", "nothing"
             )
-        out = first_array(result)
+        try:
+            return self._read(first_array(result), case)
+        except Exception as error:
+            return Outcome(
+                None,
+                f"what it returns cannot be read: {describe_error(error)}",
+                "type",
+            )
+
+    def _read(self, out: Any, case: Case) -> Outcome:
         if not hasattr(out, "shape") or not hasattr(out, "dtype"):
             kind = type(out).__name__
             return Outcome(
@@ -160,14 +170,7 @@ class Subject:
                 f"{wanted}",
                 "shape",
             )
-        try:
-            return Outcome(as_float64(out), *_wrong_dtype(out, case.dtype))
-        except Exception as error:
-            return Outcome(
-                None,
-                f"what it returns cannot be read: {describe_error(error)}",
-                "type",
-            )
+        return Outcome(as_float64(out), *_wrong_dtype(out, case.dtype))
 
 
 def first_array(result: Any) -> Any:
@@ -189,100 +192,10 @@ def describe_error(error: BaseException) -> str:
     text = f"{text[:157]}…" if len(text) > 158 else text
     text = text.rstrip(".")
     name = type(error).__name__
-    return f"it raises {name}: {text}" if text else f"it raises {name}"
-
-
-def check_supports(supports: Collection[str] | None) -> None:
-    """Refuse words that are neither an optional argument nor an ability.
-
-    Raises
-    ------
-    ValueError
-        Lists the words that are known.
-    """
-    known = (*NAMES, *ABILITIES)
-    if isinstance(supports, str) or (
-        supports is not None and not set(supports) <= set(known)
-    ):
-        raise ValueError(
-            f"supports must be a collection of {', '.join(known)}, not "
-            f"{supports!r}"
-        )
-
-
-def read_subject(
-    function: Callable, supports: Collection[str] | None
-) -> Subject:
-    """Find out how a function wants to be called, by calling it once."""
-    names = _names_of(function)
-    abilities = set(ABILITIES)
-    has = frozenset(names)
-    if supports is not None:
-        names = {k: v for k, v in names.items() if k in supports}
-        abilities &= set(supports)
-    library = _library_of(function, names, abilities)
-    if library != "torch":
-        abilities -= {"gradients"}
-    return Subject(function, library, names, frozenset(abilities), has)
-
-
-def _names_of(function: Callable) -> dict[str, str]:
-    """Read which optional arguments a function has, and their names."""
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # built-ins, such as PyTorch's own
-        return {name: name for name in NAMES}
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return {name: name for name in NAMES}
-    return {
-        name: alias
-        for name, aliases in NAMES.items()
-        for alias in aliases
-        if alias in parameters
-    }
-
-
-def _library_of(
-    function: Callable, names: dict[str, str], abilities: set[str]
-) -> str:
-    """Try tensors, then NumPy arrays: take the first that gives such back."""
-    case = Case(sizes(1, 2, 3, 3, 4))
-    libraries = ["torch", "numpy"] if has_torch() else ["numpy"]
-    runs = {}
-    for library in libraries:
-        subject = Subject(function, library, names, frozenset(abilities))
-        try:
-            out = first_array(subject.call(subject.arrays(case), {}))
-        except Exception as error:
-            runs[library] = error
-            continue
-        if _is_of(out, library):
-            return library
-        runs[library] = out
-    # Nothing fits: report on what it seems to be written for.
-    code = getattr(function, "__globals__", {})
-    words = getattr(getattr(function, "__code__", None), "co_names", ())
-    modules = {
-        getattr(code.get(word), "__name__", "").partition(".")[0]
-        for word in words
-    }
-    wants_numpy = "numpy" in modules and "torch" not in modules
-    gave_array = hasattr(runs.get("numpy"), "shape")
-    return "numpy" if wants_numpy or gave_array else libraries[0]
-
-
-def has_torch() -> bool:
-    """Whether PyTorch is installed; imports it."""
-    try:
-        import torch  # noqa: F401 - only whether it is there
-    except ImportError:
-        return False
-    return True
-
-
-def _is_of(out: Any, library: str) -> bool:
-    is_tensor = type(out).__module__.startswith("torch")
-    return hasattr(out, "shape") and is_tensor == (library == "torch")
+    place = place_in_words(error)
+    where = f" ({place})" if place else ""
+    what = f"it raises {name}: {text}" if text else f"it raises {name}"
+    return f"{what}{where}"
 
 
 def _dtype(array: Any) -> str:

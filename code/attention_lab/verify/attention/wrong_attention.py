@@ -8,12 +8,13 @@ numbers alone.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from attention_lab.verify.attention.case import Case, Sizes, arguments
+from attention_lab.verify.attention.case import Case, Sizes
+from attention_lab.verify.attention.parts import Parts, parts_of
+from attention_lab.verify.attention.wrong_masks import MASKS, right_mask
 
 
 class Model(NamedTuple):
@@ -21,30 +22,6 @@ class Model(NamedTuple):
 
     mistake: str
     choices: dict[str, Any]
-
-
-@dataclass
-class Parts:
-    """The arrays of one call on their way through the stages."""
-
-    case: Case
-    query: np.ndarray
-    key: np.ndarray
-    value: np.ndarray
-    mask: np.ndarray | None
-
-    @property
-    def sizes(self) -> Sizes:
-        """Return the sizes of the call."""
-        return self.case.sizes
-
-
-def parts_of(case: Case) -> Parts:
-    """Return a case's arrays, ready for the stages."""
-    given = arguments(case)
-    return Parts(
-        case, given["query"], given["key"], given["value"], given["attn_mask"]
-    )
 
 
 def wrong_output(case: Case, *models: Model) -> np.ndarray | None:
@@ -152,132 +129,6 @@ def _default_scale(of: Callable[[Sizes], float]) -> Callable[[Parts], float]:
     return scale
 
 
-# --- The mask: what is added before the softmax, what multiplies after -------
-
-Masked = tuple[np.ndarray | None, np.ndarray | None]
-
-
-def right_mask(p: Parts, scores: np.ndarray) -> Masked:
-    """Add −∞ where a boolean mask is False; add a floating mask as it is."""
-    if p.mask is None:
-        return None, None
-    return _as_bias(p.mask), None
-
-
-def _as_bias(mask: np.ndarray, low: float = -np.inf) -> np.ndarray:
-    return np.where(mask, 0.0, low) if mask.dtype == bool else mask
-
-
-def _keeping(
-    change: Callable[[np.ndarray, Parts], np.ndarray],
-) -> Callable[[Parts, np.ndarray], Masked]:
-    """Use another mask instead, in the right way."""
-
-    def mask(p: Parts, scores: np.ndarray) -> Masked:
-        if p.mask is None:
-            return None, None
-        return _as_bias(change(p.mask, p)), None
-
-    return mask
-
-
-def _inverted(mask: np.ndarray, p: Parts) -> np.ndarray:
-    return ~mask if mask.dtype == bool else mask
-
-
-def _full(mask: np.ndarray, p: Parts) -> np.ndarray:
-    n = p.sizes
-    return np.broadcast_to(mask, (n.B, n.H, n.L, n.S))
-
-
-def _transposed(mask: np.ndarray, p: Parts) -> np.ndarray:
-    return mask.swapaxes(-1, -2) if mask.ndim > 1 else mask
-
-
-def _of_first_sample(mask: np.ndarray, p: Parts) -> np.ndarray:
-    return _full(mask, p)[:1]
-
-
-def _of_first_head(mask: np.ndarray, p: Parts) -> np.ndarray:
-    return _full(mask, p)[:, :1]
-
-
-def _in_other_order(mask: np.ndarray, p: Parts) -> np.ndarray:
-    """Fold samples and heads in one order, and the mask in the other."""
-    n = p.sizes
-    folded = _full(mask, p).swapaxes(0, 1).reshape(n.B * n.H, n.L, n.S)
-    return folded.reshape(n.B, n.H, n.L, n.S)
-
-
-def _mask_in_other_order(mask: np.ndarray, p: Parts) -> np.ndarray:
-    """Fold the scores head by head, and the mask sample by sample."""
-    n = p.sizes
-    folded = _full(mask, p).reshape(n.H, n.B, n.L, n.S)
-    return folded.swapaxes(0, 1)
-
-
-def _samples_for_heads(mask: np.ndarray, p: Parts) -> np.ndarray:
-    """Take a mask per sample for a mask per head."""
-    return mask[:, 0] if mask.ndim == 4 and mask.shape[1] == 1 else mask
-
-
-def _on_rows(mask: np.ndarray, p: Parts) -> np.ndarray:
-    """Let a mask over keys hide queries instead."""
-    if p.sizes.L != p.sizes.S or mask.shape[-2] != 1:
-        return mask
-    return mask.swapaxes(-1, -2)
-
-
-def _nonzero_keeps(mask: np.ndarray, p: Parts) -> np.ndarray:
-    return mask if mask.dtype == bool else mask != 0
-
-
-def _nonzero_hides(mask: np.ndarray, p: Parts) -> np.ndarray:
-    return mask if mask.dtype == bool else mask == 0
-
-
-def _ignored(p: Parts, scores: np.ndarray) -> Masked:
-    return None, None
-
-
-def _dropped_if_causal(p: Parts, scores: np.ndarray) -> Masked:
-    return (None, None) if p.case.is_causal else right_mask(p, scores)
-
-
-def _true_adds_one(p: Parts, scores: np.ndarray) -> Masked:
-    return (None if p.mask is None else p.mask * 1.0), None
-
-
-def _after_softmax(p: Parts, scores: np.ndarray) -> Masked:
-    if p.mask is None or p.mask.dtype != bool:
-        return right_mask(p, scores)
-    return None, p.mask
-
-
-def _multiplies_scores(p: Parts, scores: np.ndarray) -> Masked:
-    if p.mask is None or p.mask.dtype != bool:
-        return right_mask(p, scores)
-    return scores * p.mask - scores, None
-
-
-def _weak(low: float) -> Callable[[Parts, np.ndarray], Masked]:
-    def mask(p: Parts, scores: np.ndarray) -> Masked:
-        return (None if p.mask is None else _as_bias(p.mask, low)), None
-
-    return mask
-
-
-def _weak_fill(low: float) -> Callable[[Parts, np.ndarray], Masked]:
-    """Replace forbidden scores by a number instead of adding it."""
-
-    def mask(p: Parts, scores: np.ndarray) -> Masked:
-        if p.mask is None or p.mask.dtype != bool:
-            return right_mask(p, scores)
-        return np.where(p.mask, 0.0, low - scores), None
-
-    return mask
-
-
 # --- The causal triangle: True where a key is hidden -------------------------
 
 
@@ -370,18 +221,6 @@ _SCALES: dict[str, Callable[[Sizes], float]] = {
     "scale-multiplied": lambda n: n.D**0.5,
     "online-padding-width": lambda n: _power_of_two(n.D) ** -0.5,
 }
-_MASKS = {
-    "mask-polarity": _keeping(_inverted),
-    "mask-ignored": _ignored,
-    "bool-mask-added": _true_adds_one,
-    "mask-after-softmax": _after_softmax,
-    "mask-multiplies-scores": _multiplies_scores,
-    "mask-transposed": _keeping(_transposed),
-    "mask-on-queries": _keeping(_on_rows),
-    "mask-rank": _keeping(_samples_for_heads),
-    "mask-first-sample-for-all": _keeping(_of_first_sample),
-    "mask-first-head-for-all": _keeping(_of_first_head),
-}
 _TRIANGLES: dict[str, Callable[[int, int], np.ndarray]] = {
     "causal-ignored": lambda L, S: np.zeros((L, S), bool),
     "causal-transposed": lambda L, S: np.tri(L, S, -1, dtype=bool),
@@ -402,7 +241,6 @@ _HEADS = {
     "gqa-mean-of-heads": mean_of_heads,
     "gqa-wrong-axis": _repeated_along_keys,
 }
-_SENTINELS = (1.0, 5.0, 10.0, 50.0, 100.0, 1000.0, 1e4, 1e5)
 
 #: Every model of a single mistake, the plainest first.
 MODELS: tuple[Model, ...] = (
@@ -422,19 +260,9 @@ MODELS: tuple[Model, ...] = (
         "scale-after-softmax",
         {"scale": lambda p: 1.0, "weights": _times_scale},
     ),
-    *(Model(name, {"mask": mask}) for name, mask in _MASKS.items()),
-    Model("mask-repeat-order", {"mask": _keeping(_in_other_order)}),
-    Model("mask-repeat-order", {"mask": _keeping(_mask_in_other_order)}),
-    Model("additive-mask-as-bool", {"mask": _keeping(_nonzero_keeps)}),
-    Model("additive-mask-as-bool", {"mask": _keeping(_nonzero_hides)}),
-    *(
-        Model("weak-sentinel", {"mask": weak(-size)})
-        for size in _SENTINELS
-        for weak in (_weak, _weak_fill)
-    ),
+    *(Model(name, {"mask": mask}) for name, mask in MASKS),
     *(Model(name, {"causal": hide}) for name, hide in _TRIANGLES.items()),
     Model("causal-and-mask-one-ignored", {"drop": "causal"}),
-    Model("causal-and-mask-one-ignored", {"mask": _dropped_if_causal}),
     *(Model(name, {"softmax": f}) for name, f in _SOFTMAXES.items()),
     *(
         Model("constant-subtracted", {"softmax": _overflowing(offset)})

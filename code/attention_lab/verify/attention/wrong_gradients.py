@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from attention_lab.verify.attention.case import Case, out_gradient
+from attention_lab.verify.attention.parts import Parts, parts_of
 from attention_lab.verify.attention.wrong_attention import (
-    Parts,
     interleaved,
-    parts_of,
-    right_mask,
     right_scale,
     upper_left,
 )
+from attention_lab.verify.attention.wrong_masks import right_mask
 
 Gradients = dict[str, np.ndarray]
 

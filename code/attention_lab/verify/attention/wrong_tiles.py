@@ -12,12 +12,12 @@ from functools import lru_cache, partial
 import numpy as np
 
 from attention_lab.verify.attention.case import Case
+from attention_lab.verify.attention.parts import parts_of
 from attention_lab.verify.attention.wrong_attention import (
     interleaved,
-    parts_of,
-    right_mask,
     right_scale,
 )
+from attention_lab.verify.attention.wrong_masks import right_mask
 
 #: Widths of a tile that are tried: the common powers of two, and single keys.
 TILES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -153,4 +153,6 @@ TILED: tuple[tuple[str, Callable[[Case], np.ndarray | None]], ...] = tuple(
     (name, partial(tiled_output, tile=tile, loop=loop))
     for name, loop in _LOOPS
     for tile in TILES
+    # The average of single keys is the mean of the values: no tile did it.
+    if not (loop.average_tiles and tile == 1)
 )

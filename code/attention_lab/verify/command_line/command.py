@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, NoReturn
 
-from attention_lab.verify.attention.subject import (
+from attention_lab.verify.attention.signature import (
     ABILITIES,
     NAMES,
     check_supports,
@@ -22,6 +23,7 @@ from attention_lab.verify.command_line.fresh_process import (
 from attention_lab.verify.command_line.load import CannotVerify, split_target
 from attention_lab.verify.command_line.worker import Request
 from attention_lab.verify.hints import with_words
+from attention_lab.verify.isolation.isolated import broke_off
 from attention_lab.verify.known_mistakes import known_mistakes
 from attention_lab.verify.report import SCHEMA, Report
 
@@ -37,50 +39,81 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises
     ------
     SystemExit
-        With code 2, if the arguments cannot be understood.
+        With code 0, after `--help`.
     """
+    arguments = [*(sys.argv[1:] if argv is None else argv)]
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # Not every terminal has ✓ and ✗.
             stream.reconfigure(errors="replace")
-    parser = _parser()
-    options = parser.parse_args(argv)
-    if options.command == "verify":
-        _check_together(parser, options)
-    run = _show_mistakes if options.command == "mistakes" else _verify
     try:
-        code = run(options)
+        code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output stops, as `head` does. Python would complain
         # again when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = COULD_NOT_RUN
-    except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)
-        code = COULD_NOT_RUN
     return code
 
 
-def _check_together(
-    parser: argparse.ArgumentParser, options: argparse.Namespace
-) -> None:
-    """End with code 2 if options do not go together."""
+def _run(arguments: list[str]) -> int:
+    wants_json = "--json" in arguments
+    subject = ""
+    try:
+        options = _parser().parse_args(arguments)
+        subject = getattr(options, "target", "")
+        if options.command == "verify":
+            _check_together(options)
+        run = _show_mistakes if options.command == "mistakes" else _verify
+        return run(options)
+    except CannotVerify as error:
+        text = str(error)
+        sentence = text if text.endswith((".", "?")) else f"{text}."
+        said = f"Could not be run: {sentence}"
+    except KeyboardInterrupt:
+        sentence, said = "It was stopped.", "Stopped."
+    print(said, file=sys.stderr)
+    if wants_json:
+        data = {
+            "schema": SCHEMA,
+            "subject": subject,
+            "passed": False,
+            "error": sentence,
+        }
+        print(json.dumps(data, ensure_ascii=False))
+    return COULD_NOT_RUN
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises `CannotVerify` instead of ending the process."""
+
+    def __init__(self, **options: Any) -> None:
+        # --json has one spelling, to be seen where the rest is wrong.
+        super().__init__(**options, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        raise CannotVerify(message)
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Raise `CannotVerify` if options do not go together."""
     if options.module and not (options.embed_dim and options.num_heads):
-        parser.error("--module needs --embed-dim N and --num-heads N")
+        raise CannotVerify("--module needs --embed-dim N and --num-heads N")
     if not options.module and (options.embed_dim or options.num_heads):
-        parser.error("--embed-dim and --num-heads go with --module")
+        raise CannotVerify("--embed-dim and --num-heads go with --module")
     if options.module and options.supports is not None:
-        parser.error("--supports goes with a function, not with --module")
+        raise CannotVerify("--supports goes with a function, not with --module")
     if options.module and options.embed_dim % options.num_heads:
-        parser.error(
+        raise CannotVerify(
             f"--embed-dim {options.embed_dim} is no multiple of --num-heads "
             f"{options.num_heads}"
         )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> _Parser:
+    parser = _Parser(
         prog="attention-lab",
         description="Verify attention code and say what is wrong with it.",
     )
@@ -89,8 +122,9 @@ def _parser() -> argparse.ArgumentParser:
         "verify",
         help="verify a function or a module in a file",
         description="Import FILE.py in a process of its own, with limits, and "
-        "verify NAME in it. Exit code: 0 passed, 1 failed, 2 could not be "
-        "run.",
+        "verify NAME in it. Exit code: 0 passed; 1 a check failed; 2 could "
+        "not be run, or not to the end: wrong arguments, an import error, the "
+        "time limit, a crash.",
     )
     verify.add_argument(
         "target",
@@ -129,7 +163,10 @@ def _parser() -> argparse.ArgumentParser:
         help="memory limit, on Linux (default: %(default)s)",
     )
     verify.add_argument(
-        "--json", action="store_true", help="print the report as JSON"
+        "--json",
+        action="store_true",
+        help="print the report as JSON; where there is none, an object with "
+        "the key error",
     )
     verify.add_argument(
         "--fresh-hints",
@@ -167,30 +204,26 @@ _supported.__name__ = "list of what is supported"
 
 def _verify(options: argparse.Namespace) -> int:
     default = SECONDS_OF_A_MODULE if options.module else SECONDS
-    try:
-        path, name = split_target(options.target)
-        report = verify_in_fresh_process(
-            Request(
-                path=str(path),
-                name=name,
-                answers="",
-                seconds=options.seconds or default,
-                memory_bytes=options.memory_mb << 20,
-                is_module=options.module,
-                embed_dim=options.embed_dim or 0,
-                num_heads=options.num_heads or 0,
-                supports=options.supports,
-            )
+    path, name = split_target(options.target)
+    report = verify_in_fresh_process(
+        Request(
+            path=str(path),
+            name=name,
+            answers="",
+            seconds=options.seconds or default,
+            memory_bytes=options.memory_mb << 20,
+            is_module=options.module,
+            embed_dim=options.embed_dim or 0,
+            num_heads=options.num_heads or 0,
+            supports=options.supports,
         )
-    except CannotVerify as error:
-        _complain(str(error), options)
-        return COULD_NOT_RUN
+    )
     owner = f"{path}:{name}"
     before = {} if options.fresh_hints else failures_before(owner)
     report = _with_hints(report, before, f"{path.name}:{name}")
     remember(owner, report, afresh=options.fresh_hints)
     print(report.to_json() if options.json else report)
-    if not report.checks:
+    if not report.checks or broke_off(report):
         return COULD_NOT_RUN
     return PASSED if report.passed else FAILED
 
@@ -200,19 +233,6 @@ def _with_hints(report: Report, before: dict[str, int], subject: str) -> Report:
         with_words(check, before.get(check.name, 0)) for check in report.checks
     ]
     return replace(report, subject=subject, checks=tuple(checks))
-
-
-def _complain(error: str, options: argparse.Namespace) -> None:
-    sentence = error if error.endswith((".", "?")) else f"{error}."
-    if options.json:
-        data = {
-            "schema": SCHEMA,
-            "subject": options.target,
-            "passed": False,
-            "error": sentence,
-        }
-        print(json.dumps(data, ensure_ascii=False))
-    print(f"Could not be run: {sentence}", file=sys.stderr)
 
 
 def _show_mistakes(options: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from attention_lab.verify.command_line.load import CannotVerify
 from attention_lab.verify.command_line.worker import Request
+from attention_lab.verify.isolation.processes import end_descendants
 from attention_lab.verify.isolation.words import signal_in_words, tail_in_words
 from attention_lab.verify.report import Report, report_from_json
 
@@ -121,6 +122,8 @@ class _Worker:
     def __exit__(self, *error: object) -> None:
         if hasattr(os, "killpg"):
             # Whatever the file started goes with it.
+            if self.process.poll() is None:
+                end_descendants(self.process.pid)
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()

@@ -19,6 +19,7 @@ from attention_lab.verify.command_line.load import (
     load,
 )
 from attention_lab.verify.isolation.forked import limit_memory
+from attention_lab.verify.isolation.processes import adopt_orphans
 from attention_lab.verify.isolation.words import (
     out_of_memory_in_words,
     raised_in_words,
@@ -57,6 +58,7 @@ def main(argument: str) -> None:
         import torch  # noqa: F401
     doing = "imported"
     try:
+        adopt_orphans()
         limit_memory(request.memory_bytes)
         _answer(request, {"imports": True})
         value = _load(request)
@@ -77,9 +79,15 @@ def _load(request: Request) -> Any:
     value = load(Path(request.path), request.name)
     if request.is_module:
         return build_module(value, request.embed_dim, request.num_heads)
+    torch = sys.modules.get("torch")
+    is_a = None
     if isinstance(value, type):
+        is_a = "a class"
+    elif torch is not None and isinstance(value, torch.nn.Module):
+        is_a = "an nn.Module"
+    if is_a:
         raise CannotVerify(
-            f"{request.name} is a class: add --module --embed-dim N "
+            f"{request.name} is {is_a}: add --module --embed-dim N "
             "--num-heads N, or name a function"
         )
     return value

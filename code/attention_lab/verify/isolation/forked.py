@@ -15,17 +15,29 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from attention_lab.verify.isolation.notebook import leave_the_notebook
+from attention_lab.verify.isolation.processes import (
+    MOST_FORKS,
+    ForkCount,
+    adopt_orphans,
+    end_descendants,
+    end_orphans,
+    verifiers_own_fork,
+    watch_forks,
+)
 from attention_lab.verify.isolation.progress import Heard, Message, Progress
 from attention_lab.verify.isolation.words import (
     out_of_memory_in_words,
-    place_in_words,
     raised_in_words,
     ran_out_of_memory,
+    stack_in_words,
+    too_many_forks_in_words,
 )
 from attention_lab.verify.report import Report
 
 POLL_SECONDS = 0.02
 READY_SECONDS = 4.0  # a copy that works needs a tenth; others never are
+HEARD_SECONDS = 1.0  # until the caller, who polls, has heard the report
 DYING_SECONDS = 0.3  # to say where it is, and to be gone after a kill
 TAIL_BYTES = 2000
 PR_SET_PDEATHSIG = 1  # from Linux's prctl.h
@@ -36,7 +48,8 @@ class Ending:
     """How the copy ended, and everything it said before.
 
     `hung` if it was stopped at the limit; `signal` and `exit_code` if it
-    ended by itself without a report; `place` is where Python was then.
+    ended by itself without a report; `place` is where Python was then;
+    `forks` is how often it copied itself.
     """
 
     heard: Heard = field(default_factory=Heard)
@@ -45,6 +58,7 @@ class Ending:
     exit_code: int | None = None
     place: str = ""
     output: str = ""
+    forks: int = 0
 
 
 def run_forked(
@@ -59,6 +73,7 @@ def run_forked(
     known about the code.
     """
     pipes = [os.pipe() for _ in range(3)]
+    count = ForkCount()
     parent = os.getpid()
     with warnings.catch_warnings():
         # Python 3.12 warns that a lock held by another thread stays locked in
@@ -69,11 +84,12 @@ def run_forked(
             r".*use of fork\(\) may lead to deadlocks",
             DeprecationWarning,
         )
-        pid = os.fork()
+        with verifiers_own_fork():
+            pid = os.fork()
     if pid == 0:
         try:
             ends = [write for _, write in pipes]
-            _live(build, ends, parent, seconds, memory_bytes)
+            _live(build, ends, count, parent, seconds, memory_bytes)
         finally:
             # Not sys.exit: nothing of the caller's may run twice.
             os._exit(0)
@@ -81,9 +97,12 @@ def run_forked(
         os.close(write)
     watched = _Watched(pid, *(read for read, _ in pipes))
     try:
-        return watched.until_the_end(seconds)
+        ending = watched.until_the_end(seconds)
+        ending.forks = count.value
+        return ending
     finally:
         watched.bury()
+        count.close()
 
 
 class _Watched:
@@ -127,12 +146,14 @@ class _Watched:
             else:
                 ending.exit_code = os.waitstatus_to_exitcode(self.status)
         text = self.kept[self.stack].decode("utf-8", "replace")
-        ending.place = place_in_words(text)
+        ending.place = stack_in_words(text)
         ending.output = self.kept[self.output].decode("utf-8", "replace")
         return ending
 
     def bury(self) -> None:
         """End the copy and what it started; leave no zombie and no pipe."""
+        if not self.reaped:
+            end_descendants(self.pid)
         for end in (os.killpg, os.kill):
             # It may be gone, or not yet lead its group.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -141,6 +162,8 @@ class _Watched:
             # Nothing outlives SIGKILL, so this ends.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
+        else:
+            end_orphans([self.messages, self.output])
         self.selector.close()
         for pipe in (self.messages, self.output, self.stack):
             os.close(pipe)
@@ -198,6 +221,7 @@ class _Watched:
 def _live(
     build: Callable[[Progress], Report],
     pipes: list[int],
+    count: ForkCount,
     parent: int,
     seconds: float,
     memory_bytes: int,
@@ -210,6 +234,11 @@ def _live(
         while line:
             line = line[os.write(messages, line) :]
 
+    def too_many_forks() -> None:
+        with contextlib.suppress(OSError):  # the code may have closed it
+            tell({"raised": too_many_forks_in_words(MOST_FORKS)})
+        os.killpg(0, signal.SIGKILL)
+
     _own_session(parent, READY_SECONDS + seconds + 5)
     _own_streams(output, stack)
     try:
@@ -218,6 +247,7 @@ def _live(
         tell({"unfit": raised_in_words(error)})
         return
     limited = limit_memory(memory_bytes)
+    watch_forks(count, too_many_forks)
     tell({"ready": True})
     try:
         report = build(Progress(tell))
@@ -234,6 +264,8 @@ def _live(
         # What is left to do needs memory itself.
         _set_memory_limit(limited)
     tell(message)
+    # While it lives it is known what it started; so it waits for its end.
+    time.sleep(HEARD_SECONDS)
 
 
 def _own_session(parent: int, seconds: float) -> None:
@@ -247,6 +279,7 @@ def _own_session(parent: int, seconds: float) -> None:
     # The last resorts, should the caller be killed while this runs: an alarm
     # that ends the process, and on Linux the kernel's word for it.
     signal.setitimer(signal.ITIMER_REAL, seconds)
+    adopt_orphans()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -271,6 +304,7 @@ def _own_streams(output: int, stack: int) -> None:
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    leave_the_notebook()
     faulthandler.enable(stack, all_threads=False)
     faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
 

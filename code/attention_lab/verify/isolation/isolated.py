@@ -11,6 +11,7 @@ from attention_lab.verify.isolation.forked import Ending, run_forked
 from attention_lab.verify.isolation.progress import Heard, Progress
 from attention_lab.verify.isolation.watchdog import TimeIsUp, run_until
 from attention_lab.verify.isolation.words import (
+    forks_in_words,
     raised_in_words,
     ran_out_of_memory,
     signal_in_words,
@@ -23,6 +24,8 @@ __all__ = ["Progress", "isolated_report"]
 
 #: The name of a failed check where none was running.
 UNNAMED = "comes to an end"
+#: What is not tested by a report that broke off.
+AFTER_IT = "all that comes after it"
 #: How many copies are made until one comes to life. Another thread may hold a
 #: library's lock at the very moment of the copy; in the next it will not.
 COPIES = 3
@@ -89,6 +92,14 @@ def isolated_report(
     return _run_here(build, broken, seconds, reason)
 
 
+def broke_off(report: Report) -> bool:
+    """Whether a verification did not come to its end.
+
+    It reached the time limit, or the code under test ended the process.
+    """
+    return AFTER_IT in report.not_tested
+
+
 def why_not_copied() -> str | None:
     """Return why a copy of this process could not compute, or None."""
     if not hasattr(os, "fork"):
@@ -134,6 +145,8 @@ def _what_happened(ending: Ending, seconds: float, memory_bytes: int) -> str:
     heard = ending.heard
     about = f" ({heard.about})" if heard.about else ""
     place = f" It was at {ending.place}." if ending.place else ""
+    if ending.forks:
+        place += f" {forks_in_words(ending.forks)}"
     if heard.raised:
         return f"{heard.raised}{about}."
     if ending.hung:
@@ -165,7 +178,7 @@ def _broken_report(
         subject=subject,
         kind=kind,
         checks=(*heard.checks, failed),
-        not_tested={"all that comes after it": "it did not get there"},
+        not_tested={AFTER_IT: "it did not get there"},
     )
 
 

@@ -60,13 +60,19 @@ class _Watchdog(threading.Thread):
             wait = AGAIN_SECONDS
 
     def stop(self) -> None:
-        """Raise nothing from now on, and take back what is on its way."""
+        """Raise nothing from now on, and await what is on its way."""
         self.over.set()
         with self.lock:
-            # Not where nothing was raised: Python 3.11 would then check for
-            # interruptions for ever, and hang under a profiler.
-            if self.has_raised:
-                self._raise_in_watched(None)
+            if not self.has_raised:
+                return
+            # One may be on its way. Taking it back would let Python 3.11 check
+            # for it for ever, and hang under a profiler: so wait for one.
+            try:
+                self._raise_in_watched(ctypes.py_object(TimeIsUp))
+                while True:
+                    pass
+            except TimeIsUp:
+                self.has_raised = False
 
-    def _raise_in_watched(self, error: ctypes.py_object | None) -> None:
+    def _raise_in_watched(self, error: ctypes.py_object) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(self.watched, error)

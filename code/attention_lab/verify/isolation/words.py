@@ -1,5 +1,6 @@
 """Sentences about code that did not come to its end."""
 
+import os
 import re
 import signal
 import sys
@@ -8,6 +9,10 @@ import traceback
 from pathlib import Path
 
 VERIFIER = Path(__file__).parents[1]
+MUSEUM = VERIFIER / "museum"
+RECORDER = VERIFIER.parent / "gpu"
+#: Kernels as the recorder runs them: their lines are not the kernel's own.
+GENERATED = ("<lowered ", "<recorded ", "<compiled ")
 TAIL_LINES = 3
 
 
@@ -30,18 +35,24 @@ def out_of_memory_in_words(memory_bytes: int) -> str:
     )
 
 
+def forks_in_words(count: int) -> str:
+    """Say how many processes the code started by copying its own."""
+    if count == 1:
+        return "It had started a process of its own."
+    return f"It had started at least {count} processes of its own."
+
+
+def too_many_forks_in_words(most: int) -> str:
+    """Say that the code copied its process too often."""
+    return f"It started more than {most} processes of its own"
+
+
 def raised_in_words(error: BaseException, if_nowhere: str = "It") -> str:
     """Say what was raised and where, without an end: "It raised ...".
 
-    The place is the innermost line that is neither Python's, nor an installed
-    library's, nor the verifier's own. Where there is none, the sentence is
-    about `if_nowhere`.
+    Where `place_in_words` finds no place, the sentence is about `if_nowhere`.
     """
-    frames = [
-        (frame.filename, frame.lineno, frame.name)
-        for frame in reversed(traceback.extract_tb(error.__traceback__))
-    ]
-    place = _first_place(frames)
+    place = place_in_words(error)
     who = "It" if place or not isinstance(error, Exception) else if_nowhere
     if isinstance(error, SystemExit):
         what = f"It called sys.exit({'' if error.code is None else error.code})"
@@ -55,15 +66,32 @@ def raised_in_words(error: BaseException, if_nowhere: str = "It") -> str:
     return f"{what} ({place})" if place else what
 
 
-def place_in_words(stack: str) -> str:
-    """Say where Python was, from what faulthandler wrote; "" if unknown."""
+def place_in_words(error: BaseException) -> str:
+    """Say where an error was raised: "line 12 of my.py, in attend".
+
+    The place is the innermost line that is neither Python's, nor an installed
+    library's, nor the verifier's own; "" where there is none.
+    """
+    frames = [
+        (frame.filename, frame.lineno, frame.name)
+        for frame in reversed(traceback.extract_tb(error.__traceback__))
+    ]
+    return _first_place(frames)
+
+
+def stack_in_words(stack: str) -> str:
+    """Say where Python was, from what faulthandler wrote; "" if unknown.
+
+    What called the verifier is not looked at.
+    """
     frames = [
         (name, int(line), function)
         for name, line, function in re.findall(
             r'^  File "(.*)", line (\d+) in (.*)$', stack, re.MULTILINE
         )
     ]
-    return _first_place(frames)
+    ours = [k for k, frame in enumerate(frames) if is_verifier(frame[0])]
+    return _first_place(frames[: ours[-1]] if ours else frames)
 
 
 def signal_in_words(number: int) -> str:
@@ -99,9 +127,9 @@ def tail_in_words(output: str) -> str:
 def _first_place(frames: list[tuple[str, int | None, str]]) -> str:
     """Return the innermost of the frames that are the user's."""
     for filename, line, function in frames:
-        path = Path(filename)
-        if _is_ours(path) or _is_installed(filename):
+        if _is_ours(filename) or _is_installed(filename):
             continue
+        path = Path(filename)
         inside = "" if function == "<module>" else f", in {function}"
         if path.suffix == ".py" and "ipykernel" not in filename:
             return f"line {line} of {path.name}{inside}"
@@ -109,9 +137,18 @@ def _first_place(frames: list[tuple[str, int | None, str]]) -> str:
     return ""
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether it is the verifier itself; the museum's code is a subject."""
-    return VERIFIER in path.parents and path.parent.name != "museum"
+def is_verifier(filename: str) -> bool:
+    """Whether code is the verifier's own; the museum's is a subject."""
+    return filename.startswith(f"{VERIFIER}{os.sep}") and (
+        not filename.startswith(f"{MUSEUM}{os.sep}")
+    )
+
+
+def _is_ours(filename: str) -> bool:
+    """Whether code is the verifier's or the recorder's, or made by it."""
+    return is_verifier(filename) or filename.startswith(
+        (f"{RECORDER}{os.sep}", *GENERATED)
+    )
 
 
 def _is_installed(filename: str) -> bool:

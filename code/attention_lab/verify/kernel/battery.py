@@ -21,7 +21,6 @@ from attention_lab.verify.kernel.checks import (
     Work,
     check_hazards,
     check_inputs,
-    check_large,
     check_orders,
     check_runs,
     check_values,
@@ -33,6 +32,7 @@ from attention_lab.verify.kernel.cost_checks import (
     check_traffic,
     remarks,
 )
+from attention_lab.verify.kernel.large_check import check_large
 from attention_lab.verify.kernel.sizes import default_sizes
 from attention_lab.verify.report import Check, Report
 

@@ -10,6 +10,7 @@ import numpy as np
 from attention_lab.gpu import record
 from attention_lab.verify.kernel.bounds import rounding_bounds
 from attention_lab.verify.kernel.case import BadCase, Launch, in_words
+from attention_lab.verify.kernel.strong_inputs import Change
 
 ORDERS = ("ascending", "descending", "shuffled")
 #: Hazards of a block whose threads wait for each other for ever.
@@ -95,25 +96,28 @@ class Bench:
         self._prepared: dict[Any, Prepared] = {}
         self._runs: dict[Any, Run] = {}
 
-    def prepare(self, sizes: dict[str, Any], factor: float = 1.0) -> Prepared:
-        """Return the kernel at some sizes, its floating inputs × `factor`.
+    def prepare(
+        self, sizes: dict[str, Any], change: Change | None = None
+    ) -> Prepared:
+        """Return the kernel at some sizes, its floating inputs changed.
 
         Raises
         ------
         BadCase
             If the launch or the reference raises, or gives something else.
         """
-        key = (tuple(sizes.items()), factor)
+        key = (tuple(sizes.items()), change)
         if key not in self._prepared:
-            self._prepared[key] = self._prepare(sizes, factor)
+            self._prepared[key] = self._prepare(sizes, change)
         return self._prepared[key]
 
-    def _prepare(self, sizes: dict[str, Any], factor: float) -> Prepared:
+    def _prepare(
+        self, sizes: dict[str, Any], change: Change | None
+    ) -> Prepared:
         launch = self._launch(sizes)
-        if factor != 1.0:
-            launch = launch._replace(
-                args=tuple(_times(arg, factor) for arg in launch.args)
-            )
+        if change is not None:
+            changed = change.applied(launch.args, launch.outputs)
+            launch = launch._replace(args=changed)
         kernel = self._kernel(sizes)
         names = _parameters(kernel, launch)
         first = 0 if launch.accumulates else launch.outputs
@@ -201,7 +205,7 @@ class Bench:
         self,
         sizes: dict[str, Any],
         order: str = "ascending",
-        factor: float = 1.0,
+        change: Change | None = None,
     ) -> Run:
         """Record one run at some sizes, in one thread order.
 
@@ -210,10 +214,10 @@ class Bench:
         BadCase
             If the kernel cannot be run at all.
         """
-        key = (tuple(sizes.items()), order, factor)
+        key = (tuple(sizes.items()), order, change)
         if key not in self._runs:
             self._runs[key] = self.launch_once(
-                self.prepare(sizes, factor), order
+                self.prepare(sizes, change), order
             )
         return self._runs[key]
 
@@ -300,12 +304,6 @@ def _parameters(kernel: Any, launch: Launch) -> tuple[str, ...]:
             f"({', '.join(names)}), but the launch has {len(launch.args)}"
         )
     return names
-
-
-def _times(argument: Any, factor: float) -> Any:
-    if isinstance(argument, np.ndarray) and argument.dtype.kind == "f":
-        return (argument * factor).astype(argument.dtype)
-    return argument
 
 
 def _copy(argument: Any) -> Any:

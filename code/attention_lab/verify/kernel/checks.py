@@ -3,7 +3,7 @@
 Each returns its `Check`, or a sentence that says why it was not done.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,10 +25,10 @@ from attention_lab.verify.kernel.compare import (
 )
 from attention_lab.verify.kernel.hazard_names import name_hazard
 from attention_lab.verify.kernel.sizes import shrink
+from attention_lab.verify.kernel.strong_inputs import Change
 from attention_lab.verify.kernel.value_names import WrongAnswers, name_values
 from attention_lab.verify.report import Check
 
-LARGE = 100.0
 #: The refusals that have a card in the museum, under their own name.
 REFUSALS = ("too-many-threads", "too-much-shared-memory")
 
@@ -53,12 +53,12 @@ class Work:
                 return shrink(candidate, problem, find)
         return None
 
-    def sound(self, factor: float = 1.0) -> list[tuple[Prepared, Run]]:
+    def sound(self, change: Change | None = None) -> list[tuple[Prepared, Run]]:
         """Return the runs without a hazard: their values mean something."""
         runs = [
             (
-                self.bench.prepare(sizes, factor),
-                self.bench.run(sizes, factor=factor),
+                self.bench.prepare(sizes, change),
+                self.bench.run(sizes, change=change),
             )
             for sizes in self.ended
         ]
@@ -220,15 +220,20 @@ def check_values(work: Work) -> Check | str:
         return Check("values", True)
     sizes, difference = found
     case = work.bench.prepare(sizes)
-    what, mistake = _named(_differs(case, difference), work)
+    what, mistake = named(_differs(case, difference), work)
     return Check(
         "values", False, what, counterexample(case, difference), mistake
     )
 
 
-def _named(what: str, work: Work, factor: float = 1.0) -> tuple[str, Any]:
-    """Return the sentence with what the values tell, and the mistake's id."""
-    runs = work.sound(factor)
+def named(
+    what: str, work: Work, changes: Iterable[Change | None] = (None,)
+) -> tuple[str, str | None]:
+    """Return the sentence with what the values tell, and the mistake's id.
+
+    A mistake must explain the values with every one of `changes`.
+    """
+    runs = [pair for change in changes for pair in work.sound(change)]
     if not runs:
         return f"{what} That may follow from the hazard above.", None
     mistake, name = name_values(runs, work.wrong_answers)
@@ -286,70 +291,3 @@ def check_orders(work: Work) -> Check | str:
     )
     example = counterexample(case, difference)
     return Check("order does not matter", False, what, example)
-
-
-def check_large(work: Work) -> Check | str:
-    """Check that inputs × 100 give finite outputs where the exact ones are."""
-    if not work.ended:
-        return "no run came to its end"
-    inputs = work.bench.prepare(work.ended[0]).given
-    if not any(
-        isinstance(x, np.ndarray) and x.dtype.kind == "f" for x in inputs
-    ):
-        return "the kernel has no floating inputs"
-    for sizes in work.ended:
-        plain, wanted = work.bench.run(sizes), work.bench.prepare(sizes)
-        if _not_finite(plain, wanted) is not None:
-            return "the outputs are not finite even with small inputs"
-
-    def find(sizes: dict[str, Any]) -> Any:
-        case = work.bench.prepare(sizes, LARGE)
-        run = work.bench.run(sizes, factor=LARGE)
-        if run.was_refused or run.is_stuck:
-            return None
-        return _not_finite(run, case)
-
-    try:
-        found = work.first(work.ended, find)
-    except BadCase as bad:
-        return f"with inputs × {LARGE:g}, {bad}"
-    if found is None:
-        return Check("large scores", True)
-    sizes, difference = found
-    case = work.bench.prepare(sizes, LARGE)
-    what, mistake = _named(
-        f"With every floating input × {LARGE:g}, "
-        f"{element(case, difference.output, difference.where)} is "
-        f"{difference.got:g}, but the exact result is "
-        f"{difference.expected:.6g}. {difference.count} of {difference.of} "
-        "elements are not finite.",
-        work,
-        LARGE,
-    )
-    if mistake == "nan-blind-test":
-        mistake = None  # that the kernel overflows is a mistake of its own
-    return Check(
-        "large scores", False, what, counterexample(case, difference), mistake
-    )
-
-
-def _not_finite(run: Run, case: Prepared) -> Difference | None:
-    """Return the first element that is ∞ or NaN where the exact one is not."""
-    triples = zip(run.outputs, case.expected, run.missing, strict=True)
-    for k, (got, want, absent) in enumerate(triples):
-        if got.dtype.kind != "f":
-            continue
-        fits = np.abs(want) <= np.finfo(got.dtype).max
-        bad = fits & ~np.isfinite(got) & ~absent
-        if bad.any():
-            where = tuple(int(i) for i in np.argwhere(bad)[0])
-            return Difference(
-                k,
-                where,
-                got[where].item(),
-                want[where].item(),
-                0.0,
-                int(bad.sum()),
-                bad.size,
-            )
-    return None

@@ -7,9 +7,9 @@ it is done with the tile and goes on to fill it again: the barrier *before the
 next load* is missing. Where no thread does both, a tile that was already
 filled before the last barrier says "before the next load".
 
-A stuck block. If the thread that did not come went on to touch memory on a
-later line, or waits at another barrier, it walked around this one: the barrier
-stands under a condition. If it did nothing after it, it had returned.
+A stuck block. A thread that waits at another barrier walked around this one:
+the barrier stands under a condition. Of one that had already finished, the
+source tells which kept it away, see `divergence`.
 
 Outside an array. A load beyond the last axis of an input alone read past the
 width of a row: the width was rounded up. Otherwise a guard is missing, if all
@@ -25,8 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from attention_lab.verify.kernel.bench import Bench, Prepared, Run
+from attention_lab.verify.kernel.bench import (
+    Bench,
+    Prepared,
+    Run,
+    python_function,
+)
 from attention_lab.verify.kernel.compare import compare
+from attention_lab.verify.kernel.divergence import why_divergent
 
 READ, WRITE = "read", "write"
 
@@ -45,7 +51,8 @@ def name_hazard(
     if hazard.kind == "race":
         return _race(hazard, run.recording.to_data("access"))
     if hazard.kind == "divergent-barrier":
-        return _divergence(hazard, run.recording.to_data("access"))
+        data = run.recording.to_data("access")
+        return _divergence(hazard, case.kernel, data)
     if hazard.kind == "out-of-bounds":
         return _outside(case, run)
     if hazard.kind == "uninitialised-read":
@@ -124,19 +131,16 @@ def _first_conflict(here: list[dict[str, Any]]) -> int:
     return here[0]["epoch"]
 
 
-def _divergence(hazard: Any, data: dict[str, Any]) -> str:
+def _divergence(hazard: Any, kernel: Any, data: dict[str, Any]) -> str | None:
     if len(hazard.lines) > 1:
         return "barrier-under-condition"
-    barrier, absent = hazard.lines[0], hazard.threads[1]
-    walked_on = any(
-        row["thread"] == absent
-        and row["block"] in hazard.blocks
-        and row["line"] > barrier
+    touched = [
+        row["line"]
         for row in _rows(data, "")
-    )
-    if walked_on:
-        return "barrier-under-condition"
-    return "early-return-before-barrier"
+        if row["thread"] == hazard.threads[1]
+        and row["block"] == hazard.blocks[0]
+    ]
+    return why_divergent(python_function(kernel), hazard.lines[0], touched)
 
 
 def _outside(case: Prepared, run: Run) -> str | None:

@@ -2,17 +2,23 @@
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from attention_lab.axes import check_divisible
 from attention_lab.verify.choice import chosen_checks
 from attention_lab.verify.hints import with_growing_hints
 from attention_lab.verify.isolation.isolated import Progress, isolated_report
 from attention_lab.verify.module import (
+    checkpoint,
+    lengths,
     masks,
+    outputs,
+    padding,
     properties,
     training,
     values,
@@ -22,24 +28,25 @@ from attention_lab.verify.module.bench import (
     NotTested,
     as_check,
 )
+from attention_lab.verify.module.layers import draw_anew
+from attention_lab.verify.module.signature import CannotCall
 from attention_lab.verify.module.subject import (
-    CannotCall,
     CannotCopy,
     MaskMeans,
+    PaddingMeans,
     Subject,
     SubjectFailure,
     one_quiet_thread,
     unwrapped,
 )
 from attention_lab.verify.module.training import dropout_rates, set_dropout
-from attention_lab.verify.module.weights import draw_anew
 from attention_lab.verify.report import Check, Report
 
 #: The checks in the order in which they run. `values` comes early: it names
 #: the mistake that later properties are broken by.
 CHECKS: dict[str, Callable[[Bench], values.Result]] = {
-    "runs": properties.runs,
-    "output shape": properties.output_shape,
+    "runs": outputs.runs,
+    "output shape": outputs.output_shape,
     "eval is deterministic": training.eval_is_deterministic,
     "values": values.values,
     "every token is seen": properties.every_token_is_seen,
@@ -52,12 +59,14 @@ CHECKS: dict[str, Callable[[Bench], values.Result]] = {
     "causality": masks.causality,
     "token independence": masks.token_independence,
     "fully masked row": masks.fully_masked_row,
+    "padding mask": padding.padding_mask,
     "cross-attention lengths": values.cross_attention_lengths,
+    "long sequences": lengths.long_sequences,
     "attention weights": values.attention_weights,
     "gradients": training.gradients,
     "dropout only in training": training.dropout_only_in_training,
-    "state-dict round trip": training.state_dict_round_trip,
-    "large inputs": properties.large_inputs,
+    "state-dict round trip": checkpoint.state_dict_round_trip,
+    "large inputs": outputs.large_inputs,
 }
 #: Without these, the other checks would only repeat the same failure.
 FIRST = ("runs", "output shape")
@@ -76,6 +85,8 @@ def verify_module(
     num_heads: int,
     *,
     mask_means: MaskMeans = "keep",
+    padding_means: PaddingMeans = "forbid",
+    positions: Literal["none", "own"] = "none",
     only: Collection[str] | None = None,
     isolate: bool = True,
     seconds: float = 30.0,
@@ -97,6 +108,13 @@ def verify_module(
     mask_means : what its boolean mask means: "keep" (True = may attend),
         "forbid", or "added" for one that takes floating masks only.
         `torch.nn.MultiheadAttention` is known to mean "forbid".
+    padding_means : what its mask of padding, (B, S), such as
+        `key_padding_mask`, means: "forbid" (True = padding, as in PyTorch) or
+        "keep".
+    positions : "own" for a module that is meant to have positions (rotary),
+        a bias (ALiBi) or a window of its own. Then no score between two
+        different tokens is compared, but the values are, and the scores of
+        tokens with themselves.
     only : names of checks, to run no others.
     isolate : run it in a process of its own, so that it can neither hang nor
         crash this one.
@@ -111,7 +129,7 @@ def verify_module(
     ShapeMismatch
         If `num_heads` does not divide `embed_dim`.
     ValueError
-        If `module` is no module and cannot be called, `mask_means` is another
+        If `module` is no module and cannot be called, an option is another
         word, or `only` names no check.
 
     Examples
@@ -126,6 +144,14 @@ def verify_module(
             "mask_means must be 'keep', 'forbid' or 'added', not "
             f"{mask_means!r}"
         )
+    if padding_means not in ("keep", "forbid"):
+        raise ValueError(
+            f"padding_means must be 'keep' or 'forbid', not {padding_means!r}"
+        )
+    if positions not in ("none", "own"):
+        raise ValueError(
+            f"positions must be 'none' or 'own', not {positions!r}"
+        )
     if not callable(module):
         raise ValueError(
             f"module must be an nn.Module, not {type(module).__name__}"
@@ -135,17 +161,11 @@ def verify_module(
     kind = type(unwrapped(module)) if is_built else module
     name = getattr(kind, "__name__", type(kind).__name__)
 
+    asked = _Asked(mask_means, padding_means, positions == "own", chosen)
+
     def build(progress: Progress) -> Report:
         with one_quiet_thread():
-            return _battery(
-                module,
-                embed_dim,
-                num_heads,
-                mask_means,
-                chosen,
-                name,
-                progress,
-            )
+            return _battery(module, embed_dim, num_heads, asked, name, progress)
 
     report = isolated_report(
         build, subject=name, kind="module", seconds=seconds, isolate=isolate
@@ -154,12 +174,21 @@ def verify_module(
     return with_growing_hints(report, owner)
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What the caller says about a module, and which checks to run."""
+
+    mask_means: MaskMeans
+    padding_means: PaddingMeans
+    has_positions: bool
+    chosen: frozenset[str]
+
+
 def _battery(
     module: Any,
     E: int,
     H: int,
-    mask_means: MaskMeans,
-    chosen: frozenset[str],
+    asked: _Asked,
     name: str,
     progress: Progress,
 ) -> Report:
@@ -170,11 +199,12 @@ def _battery(
         what = f"It is {type(module).__name__}, not an nn.Module."
         return Report(name, "module", (Check("runs", False, what),))
     try:
-        original = Subject(module, mask_means)
+        original = Subject(module, asked.mask_means, asked.padding_means)
     except (CannotCall, ValueError, TypeError) as reason:
         return Report(name, "module", (), {"every check": str(reason)})
     with _workbench(original, E, H) as bench:
-        return _run(bench, chosen, name, progress)
+        bench.has_positions = asked.has_positions
+        return _run(bench, asked.chosen, name, progress)
 
 
 @contextlib.contextmanager
@@ -184,25 +214,29 @@ def _workbench(original: Subject, E: int, H: int) -> Iterator[Bench]:
     saved = _state(original.module)
     try:
         try:
-            given, drawn = original.copy(), original.copy()
+            given = original.copy()
         except CannotCopy as reason:
             notes.append(
                 f"The checks ran on the module itself, as {reason}. What they "
                 "changed is put back."
             )
-            given = drawn = original
+            given = original
         else:
-            for subject in (given, drawn):
-                subject.module.to("cpu")
-            if drawn.dtype in (torch.float16, torch.bfloat16):
+            given.module.to("cpu")
+            if given.dtype in (torch.float16, torch.bfloat16):
                 given.module.float()
-                drawn.module.float()
                 notes.append("It was verified in float32.")
-        for subject in (given, drawn):
-            subject.module.eval()
-            set_dropout(subject.module, 0.0)
-        draw_anew(drawn.module, seed=0)
-        bench = Bench(given, drawn, E, H, notes=notes)
+        given.module.eval()
+        set_dropout(given.module, 0.0)
+        bench = Bench(given, given, E, H, notes=notes)
+        # The first call, which also gives lazy layers their sizes.
+        lengths.fit(bench)
+        if given is not original:
+            bench.drawn = given.copy()
+        draw_anew(bench.drawn.module, seed=0)
+        if given.never_given:
+            names = ", ".join(given.never_given)
+            notes.append(f"These arguments were never given: {names}.")
         if H in (1, E // H) or E // H in (1, 4):
             # One head hides every mix-up of heads; with D = 4, √D is D / 2.
             bench.notes.append(
@@ -217,6 +251,7 @@ def _workbench(original: Subject, E: int, H: int) -> Iterator[Bench]:
 def _state(root: nn.Module) -> tuple[list, list, list, list]:
     """Return what the checks can change: numbers, gradients, modes, rates."""
     tensors = [*root.parameters(), *root.buffers()]
+    tensors = [x for x in tensors if not is_lazy(x)]  # they hold nothing yet
     return (
         [(x, x.detach().clone()) for x in tensors],
         [(x, x.grad) for x in root.parameters()],
@@ -267,7 +302,8 @@ def _run(
             continue
         progress.finished(check)
         checks.append(check)
-        if check_name in FIRST and not check.passed:
+        runs_anyway = bench.drawn.fails_without is not None
+        if check_name in FIRST and not check.passed and not runs_anyway:
             rest = "it does not run" if check_name == "runs" else "wrong shape"
             not_tested["every later check"] = rest
             break
@@ -285,8 +321,7 @@ def _find_mask(bench: Bench) -> None:
     if bench.drawn.mask is None or bench.drawn.mask_rank is not None:
         return
     B, L, _ = bench.sizes
-    query, key, _ = bench.inputs(B, L, L)
-    reason = bench.drawn.find_mask_rank(query, key)
+    reason = bench.drawn.find_mask_rank(*bench.inputs(B, L, L))
     if reason is not None:
         raise SubjectFailure(f"With a mask of (L, S) {reason}")
 

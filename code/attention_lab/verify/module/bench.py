@@ -19,6 +19,7 @@ from attention_lab.verify.module.subject import (
 from attention_lab.verify.module.weights import (
     Packing,
     Projections,
+    input_widths,
     recognise,
 )
 from attention_lab.verify.module.wrong_module import ModuleCall, Weights
@@ -53,7 +54,10 @@ class Bench:
     `drawn` has weights drawn anew, `given` those that came with the module.
     `is_causal` says that the module always hides later tokens. `packing` is
     how its weights lie, if its values are right; `read_as` is how a wrong
-    module reads them, if that is known.
+    module reads them, if that is known. `has_positions` says that it is meant
+    to have positions or a window of its own; `most` is how many tokens it
+    takes, if it says so. `own_packing` is how its weights lie, if its values
+    are right but for positions of its own.
     """
 
     given: Subject
@@ -62,8 +66,12 @@ class Bench:
     H: int
     sizes: tuple[int, int, int] = field(init=False)
     is_causal: bool = False
+    has_positions: bool = False
+    most: int | None = None
     packing: Packing | None = None
     read_as: Packing | None = None
+    own_packing: Packing | None = None
+    has_diagnosis: bool = False
     mistake: tuple[str | None, str | None] = (None, None)
     mask_mistake: tuple[str | None, str | None] = (None, None)
     seed: int = 0
@@ -77,6 +85,14 @@ class Bench:
         self.sizes = (B, free[0], free[1])
 
     @functools.cached_property
+    def widths(self) -> tuple[int, int]:
+        """Return the widths of the tokens for keys and for values."""
+        if self.drawn.style == "self":
+            return self.E, self.E
+        key, value = input_widths(self.given.module, self.E)
+        return (key, key) if self.drawn.style == "context" else (key, value)
+
+    @functools.cached_property
     def recognised(self) -> tuple[Projections | None, str]:
         """The projections of `drawn`, or why there are none."""
         return recognise(self.drawn.module, self.E, self.H)
@@ -86,10 +102,12 @@ class Bench:
         """The projections of `drawn`, if they were recognised."""
         return self.recognised[0]
 
-    def tokens(self, B: int, L: int, seed: int = 0) -> Tensor:
-        """Return random tokens (B, L, E)."""
+    def tokens(
+        self, B: int, L: int, seed: int = 0, width: int | None = None
+    ) -> Tensor:
+        """Return random tokens (B, L, E), or of another width."""
         generator = torch.Generator().manual_seed(1000 + seed)
-        x = torch.randn(B, L, self.E, generator=generator)
+        x = torch.randn(B, L, width or self.E, generator=generator)
         return x.to(self.drawn.dtype)
 
     def inputs(self, B: int, L: int, S: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,10 +115,10 @@ class Bench:
         query = self.tokens(B, L)
         if self.drawn.style == "self":
             return query, query, query
-        key = self.tokens(B, S, seed=1)
+        key = self.tokens(B, S, 1, self.widths[0])
         if self.drawn.style == "context":
             return query, key, key
-        return query, key, self.tokens(B, S, seed=2)
+        return query, key, self.tokens(B, S, 2, self.widths[1])
 
     def run(
         self,
@@ -108,6 +126,7 @@ class Bench:
         mask: Tensor | None = None,
         is_causal: bool = False,
         subject: Subject | None = None,
+        padding: Tensor | None = None,
     ) -> np.ndarray:
         """Return the output (B, L, E) in float64, without gradients.
 
@@ -119,9 +138,9 @@ class Bench:
         subject = subject or self.drawn
         query, key, value = inputs
         # A module that draws numbers draws the same ones every time.
-        torch.manual_seed(self.seed)
+        torch.default_generator.manual_seed(self.seed)
         with torch.no_grad():
-            out = subject(query, key, mask, is_causal, value)
+            out = subject(query, key, mask, is_causal, value, padding)
         if out.shape != query.shape:
             raise SubjectFailure(
                 f"its output has shape {tuple(out.shape)}, but the queries "
@@ -147,6 +166,14 @@ class Bench:
             keep,
             None if added is None else to_numpy(added),
         )
+
+
+def by_design() -> str:
+    """Return what to say where a right module may fail by design."""
+    return (
+        " If it is meant to have positions, a bias or a window of its own, "
+        "verify it with positions='own'."
+    )
 
 
 def right_answer(weights: Weights, call: ModuleCall) -> np.ndarray:
@@ -188,39 +215,66 @@ def allowed_error(
     calls (PyTorch's module and this book's, E = 12 … 768, weights and inputs
     drawn anew): at most 0.71 of the bound.
     """
-    rng = np.random.default_rng(0)
     work = np.float64 if dtype == "float64" else np.float32
+    rng = np.random.default_rng(0)
     worst = 0.0
-    for _ in range(ORDERS):
-        shuffled, moved = _shuffled(weights, call, rng, work)
-        out, _ = wrong_module.compute(shuffled, moved)
+    for shuffled, moves in _shuffles(weights, call.num_heads, work):
+        out, _ = wrong_module.compute(shuffled, _moved(call, moves, rng, work))
         worst = max(worst, float(np.abs(out - exact).max(initial=0.0)))
     return 2 * worst + 2 * ulp(float(np.abs(exact).max(initial=0.0)), dtype)
 
 
-def _shuffled(
-    weights: Weights, call: ModuleCall, rng: np.random.Generator, work: type
-) -> tuple[Weights, ModuleCall]:
-    """Permute every axis that is summed over; on paper nothing changes."""
-    E, S = call.query.shape[-1], call.key.shape[1]
-    inner, H = len(weights["q"][0]), call.num_heads
-    D = inner // H
-    e, s = rng.permutation(E), rng.permutation(S)
-    by_head = np.arange(inner).reshape(H, D)
-    d, d_v = (by_head[:, rng.permutation(D)].reshape(-1) for _ in range(2))
-    if "o" not in weights:
-        d_v = np.arange(inner)  # nothing sums over the channels of the output
-    new = {
-        role: (weights[role][0][rows][:, e], weights[role][1][rows])
-        for role, rows in (("q", d), ("k", d), ("v", d_v))
+@functools.lru_cache(maxsize=4)  # shuffling wide weights takes long
+def _shuffles(
+    weights: Weights, H: int, work: type
+) -> list[tuple[Weights, tuple[np.ndarray, ...]]]:
+    """Permute every axis of the weights that is summed over, `ORDERS` times.
+
+    On paper nothing changes. Returns the weights, and how the channels of
+    query, key and value move along.
+    """
+    rng = np.random.default_rng(1)
+    inner = len(weights["q"][0])
+    by_head = np.arange(inner).reshape(H, inner // H)
+    narrow = {
+        role: tuple(part.astype(work) for part in pair)
+        for role, pair in weights.items()
     }
-    if "o" in weights:
-        new["o"] = (weights["o"][0][:, d_v], weights["o"][1])
-    return new, ModuleCall(
-        call.query[..., e],
-        call.key[:, s][..., e],
-        call.value[:, s][..., e],
-        H,
+    shuffles = []
+    for _ in range(ORDERS):
+        d, d_v = (
+            by_head[:, rng.permutation(inner // H)].reshape(-1)
+            for _ in range(2)
+        )
+        if "o" not in weights:
+            d_v = np.arange(inner)  # nothing sums over the output's channels
+        new, moves = Weights(), []
+        for role, rows in (("q", d), ("k", d), ("v", d_v)):
+            weight, bias = narrow[role]
+            move = rng.permutation(weight.shape[1])
+            new[role] = (weight[np.ix_(rows, move)], bias[rows])
+            moves.append(move)
+        if "o" in weights:
+            weight, bias = narrow["o"]
+            new["o"] = (weight[:, d_v], bias)
+        shuffles.append((new, tuple(moves)))
+    return shuffles
+
+
+def _moved(
+    call: ModuleCall,
+    moves: tuple[np.ndarray, ...],
+    rng: np.random.Generator,
+    work: type,
+) -> ModuleCall:
+    """Let the channels of a call move along, and permute its keys."""
+    e_q, e_k, e_v = moves
+    s = rng.permutation(call.key.shape[1])
+    return ModuleCall(
+        call.query[..., e_q],
+        call.key[:, s][..., e_k],
+        call.value[:, s][..., e_v],
+        call.num_heads,
         None if call.keep is None else call.keep[:, s],
         None if call.added is None else call.added[:, s],
         work,

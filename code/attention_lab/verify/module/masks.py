@@ -15,7 +15,11 @@ from attention_lab.verify.module.bench import (
     smallest,
 )
 from attention_lab.verify.module.diagnosis import diagnose
-from attention_lab.verify.module.properties import influence
+from attention_lab.verify.module.properties import (
+    influence,
+    rows_that_change,
+    view,
+)
 from attention_lab.verify.module.subject import SubjectFailure
 from attention_lab.verify.module.values import Result, dtype_of, needed
 
@@ -38,10 +42,11 @@ def usable_mask(bench: Bench, L: int, S: int) -> torch.Tensor:
 
     Then every query sees the same keys, and some key is hidden.
     """
-    keep = irregular(L, S, bench.is_causal)
+    sees_little = bench.is_causal or bench.has_positions
+    keep = irregular(L, S, sees_little)
     if bench.drawn.mask_rank != "keys":
         return keep
-    if bench.is_causal:
+    if sees_little:
         keep[0, 0] = True  # or the first query would see nothing
     return keep[:1].expand(L, -1).clone()
 
@@ -66,14 +71,16 @@ def causality(bench: Bench) -> Result:
         mask = None if own or flag else keep
         seen = influence(bench, inputs, mask, bool(flag) and not own)
         how = "" if own else " under a causal mask"
-        finding = _wrong_view(seen, keep.numpy(), subject.style, how)
+        wanted = keep.numpy() & view(bench, L, S)
+        finding = _wrong_view(seen, wanted, subject.style, how)
         if finding is None and not own:
             got = bench.run(inputs, mask, bool(flag))
             return _wrong_values(bench, inputs, got, keep)
         if finding is None:
             return None
         mistake, also = _named(bench)
-        mistake = mistake or _pattern(seen, keep.numpy())
+        is_ignored = not own and _is_ignored(bench, inputs, keep, bool(flag))
+        mistake = mistake or _pattern(seen, keep.numpy(), is_ignored)
         return replace(finding, mistake=mistake, also=also)
 
     return smallest(bench, test)
@@ -109,13 +116,30 @@ def _wrong_view(
     return None
 
 
-def _pattern(seen: np.ndarray, keep: np.ndarray) -> str | None:
+def _is_ignored(
+    bench: Bench, inputs, keep: torch.Tensor, is_causal: bool = False
+) -> bool:
+    """Say whether a mask, or the flag for it, changes nothing, in any bit.
+
+    It must hide something that the module sees without it.
+    """
+    off = ~np.eye(*keep.shape, dtype=bool)
+    if not (influence(bench, inputs) & ~keep.numpy() & off).any():
+        return False
+    mask = None if is_causal else keep
+    masked = bench.run(inputs, mask, is_causal)
+    return not rows_that_change(masked, bench.run(inputs)).any()
+
+
+def _pattern(
+    seen: np.ndarray, keep: np.ndarray, is_ignored: bool
+) -> str | None:
     """Name what who-sees-whom alone can tell."""
     L, S = seen.shape
     off = ~np.eye(L, S, dtype=bool)
     if (seen == ~keep)[off].all():
         return "module-mask-polarity"
-    if seen[off].all():
+    if is_ignored:
         return "mask-ignored"
     if (seen == keep.T)[off].all():
         return "mask-transposed"
@@ -154,9 +178,7 @@ def mask_meaning(bench: Bench) -> Result:
     def test(B: int, L: int, S: int) -> Finding | None:
         inputs = bench.inputs(B, L, S)
         keep = usable_mask(bench, L, S)
-        wanted = keep.numpy()
-        if bench.is_causal:
-            wanted = wanted & np.tri(L, S, dtype=bool)
+        wanted = keep.numpy() & view(bench, L, S)
         seen = influence(bench, inputs, keep)
         finding = _wrong_view(seen, wanted, subject.style, "")
         if finding is None:
@@ -190,7 +212,8 @@ def _name_mask(bench: Bench, inputs) -> tuple[str | None, str | None, str]:
         if found is not None:
             return (*found.mistake, found.words)
     seen = influence(bench, inputs, keep)
-    return _pattern(seen, keep.numpy()), None, ""
+    is_ignored = _is_ignored(bench, inputs, keep)
+    return _pattern(seen, keep.numpy(), is_ignored), None, ""
 
 
 def float_mask(bench: Bench) -> Result:
@@ -241,7 +264,8 @@ def token_independence(bench: Bench) -> Result:
 
     def test(B: int, L: int, S: int) -> Finding | None:
         keep = torch.eye(L, S, dtype=torch.bool)
-        seen = influence(bench, bench.inputs(B, L, S), keep)
+        inputs = bench.inputs(B, L, S)
+        seen = influence(bench, inputs, keep)
         wrong = np.argwhere(seen & ~keep.numpy())
         if not len(wrong):
             return None
@@ -251,7 +275,8 @@ def token_independence(bench: Bench) -> Result:
             f"Every token sees only itself, and yet changing token {token} "
             f"changes the output of token {row}.",
             {"token": row, "key": token},
-            mistake=mistake or _pattern(seen, keep.numpy()),
+            mistake=mistake
+            or _pattern(seen, keep.numpy(), _is_ignored(bench, inputs, keep)),
             also=also,
         )
 

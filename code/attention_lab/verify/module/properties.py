@@ -12,9 +12,9 @@ from attention_lab.verify.module.bench import (
     Bench,
     Finding,
     NotTested,
+    by_design,
     smallest,
 )
-from attention_lab.verify.module.subject import to_numpy
 from attention_lab.verify.module.values import Result, needed
 from attention_lab.verify.module.weights import output_is_identity
 
@@ -56,60 +56,37 @@ def influence(
     inputs: Inputs,
     mask: torch.Tensor | None = None,
     is_causal: bool = False,
+    padding: torch.Tensor | None = None,
+    sample: int = 0,
 ) -> np.ndarray:
     """Return (L, S): True where token s changes the output of token l.
 
-    Only within a sample; sample 0 is looked at.
+    Only within a sample; one is looked at.
     """
     which = "all" if bench.drawn.style == "self" else "key"
-    before = bench.run(inputs, mask, is_causal)
+
+    def run(tokens: Inputs) -> np.ndarray:
+        return bench.run(tokens, mask, is_causal, padding=padding)
+
+    before = run(inputs)
     S = inputs[1].shape[1]
     seen = np.zeros((inputs[0].shape[1], S), bool)
     for s in range(S):
-        after = bench.run(changed(inputs, which, 0, s), mask, is_causal)
-        seen[:, s] = rows_that_change(before, after)[0]
+        after = run(changed(inputs, which, sample, s))
+        seen[:, s] = rows_that_change(before, after)[sample]
     return seen
 
 
-def runs(bench: Bench) -> Result:
-    """Run once and look at the output: a tensor of finite numbers."""
+def view(bench: Bench, L: int, S: int) -> np.ndarray:
+    """Return (L, S): whom a token may see where no mask is given.
 
-    def test(B: int, L: int, S: int) -> Finding | None:
-        inputs = bench.inputs(B, L, S)
-        query, key, value = inputs
-        with torch.no_grad():
-            out = bench.drawn(query, key, value=value)
-        if out.dtype != query.dtype:
-            return Finding(
-                f"The output has dtype {out.dtype}, but the tokens have "
-                f"{query.dtype}."
-            )
-        if not torch.isfinite(out).all():
-            count = int((~torch.isfinite(out)).sum())
-            return Finding(
-                f"{count} of {out.numel()} numbers of the output are not "
-                "finite, though every input is."
-            )
-        return None
-
-    return smallest(bench, test)
-
-
-def output_shape(bench: Bench) -> Result:
-    """Compare the output's shape with that of the queries."""
-
-    def test(B: int, L: int, S: int) -> Finding | None:
-        query, key, value = bench.inputs(B, L, S)
-        with torch.no_grad():
-            shape = tuple(bench.drawn(query, key, value=value).shape)
-        if shape == tuple(query.shape):
-            return None
-        return Finding(
-            f"The output has shape {shape}, but the queries have "
-            f"(B, L, E) = {tuple(query.shape)}."
-        )
-
-    return smallest(bench, test)
+    Everyone, or in a causal module no later one; a module that is meant to
+    have a window has the one that it shows.
+    """
+    if not bench.has_positions:
+        return np.tri(L, S, dtype=bool) | (not bench.is_causal)
+    own = influence(bench, bench.inputs(1, L, S))
+    return own | (np.eye(L, S, dtype=bool) & (bench.drawn.style == "self"))
 
 
 def batch_independence(bench: Bench) -> Result:
@@ -161,7 +138,8 @@ def find_causality(bench: Bench) -> None:
     It is then taken for a causal one from here on, also if it is off by one.
     """
     B, L, _ = bench.sizes
-    bench.is_causal = _looks_causal(influence(bench, bench.inputs(B, L, L)))
+    seen = influence(bench, bench.inputs(B, L, L))
+    bench.is_causal = _looks_causal(seen)
     if bench.is_causal:
         bench.notes.append("It is always causal: later tokens are hidden.")
 
@@ -171,7 +149,10 @@ def every_token_is_seen(bench: Bench) -> Result:
 
     def test(B: int, L: int, S: int) -> Finding | None:
         seen = influence(bench, bench.inputs(B, L, S))
-        wanted = np.tri(L, S, dtype=bool) if bench.is_causal else True
+        wanted = view(bench, L, S)
+        if bench.has_positions:
+            # Whom else it sees is its own business.
+            wanted = np.eye(L, S, dtype=bool)
         missed = np.argwhere(~seen & wanted)
         if not len(missed):
             return None
@@ -181,7 +162,8 @@ def every_token_is_seen(bench: Bench) -> Result:
             mistake = "causal-transposed"
         return Finding(
             f"Token {row} does not see token {token}: changing token {token} "
-            f"leaves the output of token {row} as it was.",
+            f"leaves the output of token {row} as it was."
+            + ("" if mistake else by_design()),
             {"token": row, "key": token},
             mistake=mistake,
             also=also,
@@ -208,6 +190,8 @@ def permutation_equivariance(bench: Bench) -> Result:
     """Permute the tokens; the outputs must be permuted, nothing else."""
     if bench.is_causal:
         raise NotTested("a causal module depends on the order of its tokens")
+    if bench.has_positions:
+        raise NotTested("it has positions of its own, as positions='own' says")
     own = bench.drawn.has_keys_of_their_own
     dtype = str(bench.drawn.dtype).removeprefix("torch.")
 
@@ -231,8 +215,8 @@ def permutation_equivariance(bench: Bench) -> Result:
         mistake, also = bench.mistake
         return Finding(
             f"Permuting {what} changes the output of token {row} by "
-            f"{gap.max():.3g}, more than a permutation. (A module that adds "
-            "positions itself fails here by design.)",
+            f"{gap.max():.3g}, more than a permutation."
+            + ("" if mistake else by_design()),
             {"sample": b, "token": row, "channel": channel},
             mistake=mistake,
             also=also,
@@ -282,6 +266,10 @@ def head_independence(bench: Bench) -> Result:
         raise NotTested("no output projection was recognised")
     if len(set(found.out.weight.shape)) > 1:
         raise NotTested("the output projection is not square")
+    if found.is_shared:
+        raise NotTested("one layer makes queries, keys and values")
+    if not all(x.can_be_set for x in (found.out, *found.value_layers)):
+        raise NotTested("its weights are computed from others")
     packing = bench.packing or bench.read_as or next(found.packings())
     D = found.inner // bench.H
 
@@ -323,27 +311,5 @@ def head_independence(bench: Bench) -> Result:
                     also=also,
                 )
         return None
-
-    return smallest(bench, test)
-
-
-def large_inputs(bench: Bench) -> Result:
-    """Give tokens a hundred times as large; the output must stay finite."""
-
-    def test(B: int, L: int, S: int) -> Finding | None:
-        inputs = tuple(100 * x for x in bench.inputs(B, L, S))
-        with torch.no_grad():
-            out = to_numpy(bench.drawn(*inputs[:2], value=inputs[2]))
-        bad = np.argwhere(~np.isfinite(out))
-        if not len(bad):
-            return None
-        b, row, channel = map(int, bad[0])
-        return Finding(
-            f"With tokens × 100 channel {channel} of token {row} is "
-            f"{out[b, row, channel]}; its scores are large but finite.",
-            {"sample": b, "token": row, "channel": channel},
-            str(out[b, row, channel]),
-            mistake="no-max-subtraction",
-        )
 
     return smallest(bench, test)

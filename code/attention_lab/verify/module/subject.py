@@ -1,8 +1,8 @@
-"""How any attention module is called: which argument is which."""
+"""How any attention module is called with batch-first tokens."""
 
 import contextlib
 import copy
-import inspect
+import itertools
 import warnings
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -11,44 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attention_lab.axes import axis_letters
+from attention_lab.verify.module.signature import read_signature
 
 MaskMeans = Literal["keep", "forbid", "added"]
+PaddingMeans = Literal["keep", "forbid"]
 
-QUERY_NAMES = ("q", "query", "queries", "x", "hidden_states", "input", "x_q")
-KEY_NAMES = ("k", "key", "keys", "x_k")
-VALUE_NAMES = ("v", "value", "values", "x_v")
-CONTEXT_NAMES = (
-    "context",
-    "memory",
-    "kv",
-    "y",
-    "x_kv",
-    "encoder_hidden_states",
-    "encoder_output",
-    "key_value_states",
-)
-MASK_NAMES = (
-    "mask",
-    "attn_mask",
-    "attention_mask",
-    "att_mask",
-    "src_mask",
-    "tgt_mask",
-    "keep",
-)
-CAUSAL_NAMES = ("is_causal", "causal")
 #: Axes in front of (L, S) that a mask may need, or "keys" for one of (B, S);
 #: the first that runs is used.
 MASK_RANKS = ((), (1, 1), (1,), "keys")
+#: Shapes that a mask of padding may need.
+PADDING_SHAPES = ("b s", "b 1 1 s", "b 1 s")
 
 
 class SubjectFailure(Exception):  # noqa: N818 - a finding, not an error of ours
     """The module did not return what it must; the message is a sentence."""
-
-
-class CannotCall(Exception):  # noqa: N818 - a finding, not an error of ours
-    """The module needs an argument that nobody here knows."""
 
 
 class CannotCopy(Exception):  # noqa: N818 - a finding, not an error of ours
@@ -59,73 +35,42 @@ class Subject:
     """A module and how to call it with batch-first inputs.
 
     `style` is "self" (one input), "context" (queries, and one input for keys
-    and values) or "cross" (query, key and value).
+    and values) or "cross" (query, key and value). Where a module does not run
+    without a mask, it is given one that forbids nothing; `fails_without` is
+    what happens otherwise.
+
+    Raises
+    ------
+    CannotCall
+        If forward needs an argument of no known role.
     """
 
     def __init__(
-        self, module: nn.Module, mask_means: MaskMeans = "keep"
+        self,
+        module: nn.Module,
+        mask_means: MaskMeans = "keep",
+        padding_means: PaddingMeans = "forbid",
     ) -> None:
         self.module = module
-        self.is_torch_mha = isinstance(unwrapped(module), nn.MultiheadAttention)
-        self.batch_first = (
-            unwrapped(module).batch_first if self.is_torch_mha else True
-        )
+        inner = unwrapped(module)
+        self.is_torch_mha = isinstance(inner, nn.MultiheadAttention)
+        self.batch_first = inner.batch_first if self.is_torch_mha else True
+        found = read_signature(inner)
+        self.inputs, self.style = found.inputs, found.style
+        self.mask, self.padding = found.mask, found.padding
+        self.causal = found.causal
+        self.required = found.required
+        self.never_given = found.never_given
+        self.keys_are_optional = found.keys_are_optional
         # torch.nn.MultiheadAttention documents that True forbids.
         self.mask_means = "forbid" if self.is_torch_mha else mask_means
-        inner = unwrapped(module)
-        if self.is_torch_mha and {inner.kdim, inner.vdim} != {inner.embed_dim}:
-            raise CannotCall("its keys or values have a width of their own")
-        self.inputs: dict[str, str] = {}
-        self.mask: str | None = None
-        self.mask_is_required = False
-        self.causal: str | None = None
-        self.keys_are_optional = False
+        if found.mask_is_added:
+            self.mask_means = "added"
+        self.padding_means = "forbid" if self.is_torch_mha else padding_means
         self.mask_rank: tuple[int, ...] | str | None = None
-        self._read_signature()
-
-    def _read_signature(self) -> None:
-        parameters = inspect.signature(unwrapped(self.module).forward)
-        unknown = []
-        for name, parameter in parameters.parameters.items():
-            if parameter.kind in (
-                parameter.VAR_POSITIONAL,
-                parameter.VAR_KEYWORD,
-            ):
-                continue
-            required = parameter.default is parameter.empty
-            role = _role(name)
-            if role == "mask":
-                if self.mask is None:
-                    self.mask, self.mask_is_required = name, required
-            elif role == "causal":
-                # torch's flag is a hint about a mask that must come with it.
-                self.causal = None if self.is_torch_mha else name
-            elif role and role not in self.inputs:
-                self.inputs[role] = name
-                if role in ("key", "context"):
-                    self.keys_are_optional = parameter.default is None
-            elif required:
-                unknown.append(name)
-        self._place(unknown)
-        if "key" in self.inputs and "value" in self.inputs:
-            self.style = "cross"
-        elif "context" in self.inputs:
-            self.style = "context"
-        else:
-            self.style = "self"
-
-    def _place(self, unknown: list[str]) -> None:
-        """Give arguments with unusual names a role by their position."""
-        roles = {0: [], 1: ["query"], 3: ["query", "key", "value"]}
-        free = [r for r in roles.get(len(unknown), []) if r not in self.inputs]
-        if len(free) != len(unknown):
-            raise CannotCall(
-                f"forward needs {', '.join(unknown)}, which the verifier does "
-                "not know how to make"
-            )
-        self.inputs.update(zip(free, unknown, strict=True))
-        if "query" not in self.inputs:
-            raise CannotCall("forward has no argument for the tokens")
+        self.padding_shape = PADDING_SHAPES[0]
+        self.needs: frozenset[str] = frozenset()
+        self.fails_without: str | None = None
 
     @property
     def has_keys_of_their_own(self) -> bool:
@@ -158,17 +103,19 @@ class Subject:
         mask: Tensor | None = None,
         is_causal: bool = False,
         value: Tensor | None = None,
+        padding: Tensor | None = None,
     ) -> Tensor:
         """Return the output (B, L, E); `other` holds the keys and values.
 
         `mask` is (L, S): boolean with True = may attend, or floating.
+        `padding` is (B, S): True for a token, False for padding.
 
         Raises
         ------
         SubjectFailure
             If the module raises, or returns no tensor.
         """
-        return self.raw(query, other, mask, is_causal, value)[0]
+        return self.raw(query, other, mask, is_causal, value, padding)[0]
 
     def raw(
         self,
@@ -177,6 +124,7 @@ class Subject:
         mask: Tensor | None = None,
         is_causal: bool = False,
         value: Tensor | None = None,
+        padding: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
         """Return the output, and what came after it in a tuple."""
         other = query if other is None else other
@@ -189,21 +137,45 @@ class Subject:
             arguments[self.inputs["context"]] = other
         if not self.batch_first:
             arguments = {n: x.transpose(0, 1) for n, x in arguments.items()}
-        if mask is not None:
-            arguments[self.mask] = self._as_they_mean(mask, len(query))
-        elif self.mask_is_required:
-            arguments[self.mask] = None
+        arguments |= self._masks(query, other, mask, padding)
         if self.causal is not None:
             arguments[self.causal] = is_causal
-        if self.is_torch_mha:
-            arguments["need_weights"] = False
         return self._call(arguments)
 
     def alone(self, query: Tensor) -> Tensor:
         """Return the output for queries alone, where keys are optional."""
+        masks = self._masks(query, query, None, None)
         if not self.batch_first:
             query = query.transpose(0, 1)
-        return self._call({self.inputs["query"]: query})[0]
+        return self._call({self.inputs["query"]: query, **masks})[0]
+
+    def _masks(
+        self,
+        query: Tensor,
+        other: Tensor,
+        mask: Tensor | None,
+        padding: Tensor | None,
+    ) -> dict[str, Tensor | None]:
+        """Return the masks as arguments: as asked for, open, or None."""
+        B, L, S = len(query), query.shape[1], other.shape[1]
+        arguments: dict[str, Tensor | None] = {}
+        if mask is None and "mask" in self.needs:
+            mask = torch.ones(L, S, dtype=torch.bool)
+        if padding is None and "padding" in self.needs:
+            padding = torch.ones(B, S, dtype=torch.bool)
+        if mask is not None:
+            arguments[self.mask] = self._as_they_mean(mask, B)
+        elif self.mask in self.required:
+            arguments[self.mask] = None
+        if padding is not None:
+            if self.padding_means == "forbid":
+                padding = ~padding
+            shape = {"b": B, "1": 1, "s": S}
+            axes = [shape[axis] for axis in self.padding_shape.split()]
+            arguments[self.padding] = padding.reshape(axes)
+        elif self.padding in self.required:
+            arguments[self.padding] = None
+        return arguments
 
     def _as_they_mean(self, mask: Tensor, batch: int) -> Tensor:
         if mask.dtype == torch.bool and self.mask_means != "keep":
@@ -217,6 +189,8 @@ class Subject:
         return mask.reshape(*(self.mask_rank or ()), *mask.shape)
 
     def _call(self, arguments: dict[str, Any]) -> tuple[Tensor, Any]:
+        if self.is_torch_mha:
+            arguments = {**arguments, "need_weights": False}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -237,7 +211,46 @@ class Subject:
             result = result.transpose(0, 1)
         return result, rest
 
-    def find_mask_rank(self, query: Tensor, other: Tensor) -> str | None:
+    def settle(self, query: Tensor, other: Tensor, value: Tensor) -> None:
+        """Find out which masks it needs in order to run at all.
+
+        Raises
+        ------
+        SubjectFailure
+            If it does not run with open masks either; nothing is changed.
+        """
+
+        def runs() -> bool:
+            with torch.no_grad():
+                out = self(query, other, value=value)
+            return out.shape == query.shape
+
+        try:
+            runs()
+            return
+        except SubjectFailure as failure:
+            first = failure
+        kinds = [kind for kind in ("mask", "padding") if getattr(self, kind)]
+        before = self.needs, self.mask_rank, self.padding_shape
+        for count in range(1, len(kinds) + 1):
+            for needs in itertools.combinations(kinds, count):
+                self.needs = frozenset(needs)
+                ranks = MASK_RANKS if "mask" in needs else (None,)
+                shapes = PADDING_SHAPES if "padding" in needs else before[2:]
+                for rank, shape in itertools.product(ranks, shapes):
+                    self.mask_rank, self.padding_shape = rank, shape
+                    with contextlib.suppress(SubjectFailure):
+                        if runs():
+                            names = {getattr(self, kind) for kind in needs}
+                            if not names & self.required:
+                                self.fails_without = str(first)
+                            return
+        self.needs, self.mask_rank, self.padding_shape = before
+        raise first
+
+    def find_mask_rank(
+        self, query: Tensor, other: Tensor, value: Tensor
+    ) -> str | None:
         """Find out how many axes a mask needs; return why none runs.
 
         A mask that forbids nothing must change nothing: the wrong number of
@@ -245,12 +258,42 @@ class Subject:
         the first rank that runs is taken.
         """
         mask = torch.ones(query.shape[1], other.shape[1], dtype=torch.bool)
-        expected = self(query, other)
+        found, reason = self._first_that_fits(
+            (query, other, value), "mask_rank", MASK_RANKS, mask=mask
+        )
+        self.mask_rank = found
+        return reason
+
+    def find_padding_shape(
+        self, query: Tensor, other: Tensor, value: Tensor
+    ) -> str | None:
+        """Find out the shape of a mask of padding; return why none runs."""
+        if "padding" in self.needs:
+            return None
+        mask = torch.ones(len(query), other.shape[1], dtype=torch.bool)
+        found, reason = self._first_that_fits(
+            (query, other, value),
+            "padding_shape",
+            PADDING_SHAPES,
+            padding=mask,
+        )
+        self.padding_shape = found or PADDING_SHAPES[0]
+        return reason
+
+    def _first_that_fits(
+        self,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        attribute: str,
+        ranks: tuple,
+        **masks: Tensor,
+    ) -> tuple[Any, str | None]:
+        query, other, value = inputs
+        expected = self(query, other, value=value)
         running, reason = [], None
-        for rank in MASK_RANKS:
-            self.mask_rank = rank
+        for rank in ranks:
+            setattr(self, attribute, rank)
             try:
-                out = self(query, other, mask)
+                out = self(query, other, value=value, **masks)
             except SubjectFailure as failure:
                 reason = reason or str(failure)
                 continue
@@ -258,10 +301,9 @@ class Subject:
                 reason = reason or f"its output has shape {tuple(out.shape)}"
                 continue
             if torch.allclose(out, expected, rtol=1e-3, atol=1e-3):
-                return None
+                return rank, None
             running.append(rank)
-        self.mask_rank = running[0] if running else None
-        return None if running else reason
+        return (running[0], None) if running else (None, reason)
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -269,26 +311,24 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return getattr(module, "_orig_mod", module)
 
 
-def _role(name: str) -> str | None:
-    letters = axis_letters(name)
-    bare = name.removesuffix(f"_{letters}") if letters else name
-    bare = bare.lower()
-    for role, names in (
-        ("mask", MASK_NAMES),
-        ("causal", CAUSAL_NAMES),
-        ("query", QUERY_NAMES),
-        ("key", KEY_NAMES),
-        ("value", VALUE_NAMES),
-        ("context", CONTEXT_NAMES),
-    ):
-        if bare in names:
-            return role
-    return None
-
-
 def to_numpy(tensor: Tensor) -> np.ndarray:
     """Return a tensor's numbers in float64."""
     return tensor.detach().cpu().to(torch.float64).numpy()
+
+
+@contextlib.contextmanager
+def float64_by_default() -> Iterator[None]:
+    """Let what a module makes while it runs be float64 as well.
+
+    Else a float64 copy would mix its own numbers with float32, which torch's
+    attention does not always refuse but may get wrong.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager

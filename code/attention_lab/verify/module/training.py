@@ -1,8 +1,6 @@
-"""Checks of training: gradients, dropout, and what a checkpoint carries."""
+"""Checks of training: gradients and dropout."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +15,7 @@ from attention_lab.verify.module.bench import (
 from attention_lab.verify.module.subject import (
     Subject,
     SubjectFailure,
+    float64_by_default,
 )
 from attention_lab.verify.module.values import Result
 from attention_lab.verify.module.weights import output_is_identity, recognise
@@ -24,13 +23,19 @@ from attention_lab.verify.module.weights import output_is_identity, recognise
 #: Probability given to every dropout of a copy, to see what it does.
 PROBE = 0.5
 STEP = 1e-5  # of a finite difference in float64
+#: What a module may be given, as its gradients are named.
+TOKENS = {
+    "self": ("the tokens",),
+    "context": ("the queries", "the keys"),
+    "cross": ("the queries", "the keys", "the values"),
+}
 
 
 def gradients(bench: Bench) -> Result:
-    """Train on tokens that need no gradient themselves.
+    """Train on tokens that need no gradient themselves, then on such that do.
 
-    Every parameter must get a finite gradient, and the gradients together
-    must foretell how the loss changes.
+    Every parameter must get a finite gradient, and so must the tokens; the
+    gradients together must foretell how the loss changes.
     """
 
     def test(B: int, L: int, S: int) -> Finding | None:
@@ -39,6 +44,16 @@ def gradients(bench: Bench) -> Result:
         lost = [name for name, grad in grads.items() if grad is None]
         if lost:
             return _lost(bench, inputs, lost)
+        grads = _gradients(bench.drawn, inputs, input_needs=True)
+        names = TOKENS[bench.drawn.style]
+        silent = [name for name in names if grads[name] is None]
+        if silent:
+            return Finding(
+                f"No gradient reaches {' and '.join(silent)} that it was "
+                "given: layers before this module would not learn.",
+                mistake=bench.mistake[0],
+                also=bench.mistake[1],
+            )
         bad = [n for n, g in grads.items() if not torch.isfinite(g).all()]
         if bad:
             return Finding(f"The gradient of {bad[0]} is not finite.")
@@ -53,16 +68,35 @@ def _gradients(
     """Return the gradients by parameter, in train mode, seeded."""
     twin = subject.copy()
     twin.module.train()
-    query, key, value = (x.clone().requires_grad_(input_needs) for x in inputs)
+    leaves = _leaves(subject, inputs)
+    for x in leaves.values():
+        x.requires_grad_(input_needs)
+    query, key, value = _as_inputs(leaves)
     torch.manual_seed(0)
     loss = _loss(twin(query, key, value=value))
     if loss.requires_grad:
         loss.backward()
-    return {
+    grads = {
         name: parameter.grad
         for name, parameter in twin.module.named_parameters()
         if parameter.requires_grad
     }
+    if input_needs:
+        grads |= {name: x.grad for name, x in leaves.items()}
+    return grads
+
+
+def _leaves(subject: Subject, inputs) -> dict[str, Tensor]:
+    """Return copies of the tokens that the module is given, by name."""
+    names = zip(TOKENS[subject.style], inputs, strict=False)
+    return {name: x.detach().clone() for name, x in names}
+
+
+def _as_inputs(leaves: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return query, key and value; those that are missing are the last."""
+    given = list(leaves.values())
+    query, key, value = given + given[-1:] * (3 - len(given))
+    return query, key, value
 
 
 def _loss(out: Tensor) -> Tensor:
@@ -94,20 +128,22 @@ def _lost(bench: Bench, inputs, lost: list[str]) -> Finding:
 def _foretold(bench: Bench, inputs) -> Finding | None:
     """Compare a directional derivative with a finite difference in float64."""
     twin = bench.drawn.copy()
-    twin.module.double().train()
-    inputs = tuple(x.double() for x in inputs)
+    # Numbers that training itself changes, as a batch norm's, are no part of
+    # the gradient.
+    twin.module.double().train(not _changes_in_training(bench, inputs))
+    tokens = _leaves(twin, tuple(x.double() for x in inputs))
     parameters = [p for p in twin.module.parameters() if p.requires_grad]
+    parameters += [x.requires_grad_() for x in tokens.values()]
     generator = torch.Generator().manual_seed(2)
     directions = [
         torch.randn(p.shape, generator=generator).double() for p in parameters
     ]
-    query = inputs[0].clone().requires_grad_()
 
     def loss() -> Tensor:
         torch.manual_seed(0)
-        if twin.style == "self":
-            return _loss(twin(query, query))
-        return _loss(twin(query, inputs[1], value=inputs[2]))
+        query, key, value = _as_inputs(tokens)
+        with float64_by_default():
+            return _loss(twin(query, key, value=value))
 
     def moved(step: float) -> float:
         with torch.no_grad():
@@ -141,6 +177,17 @@ def _foretold(bench: Bench, inputs) -> Finding | None:
         got=total,
         expected=numeric,
     )
+
+
+def _changes_in_training(bench: Bench, inputs) -> bool:
+    """Say whether a call in train mode changes the module's buffers."""
+    twin = bench.drawn.copy()
+    twin.module.train()
+    before = [x.clone() for x in twin.module.buffers()]
+    with torch.no_grad():
+        twin(*inputs[:2], value=inputs[2])
+    pairs = zip(before, twin.module.buffers(), strict=True)
+    return any(not torch.equal(x, y) for x, y in pairs)
 
 
 def eval_is_deterministic(bench: Bench) -> Result:
@@ -218,6 +265,8 @@ def dropout_only_in_training(bench: Bench) -> Result:
     calm = [_seeded(bench, quiet, (B, L, L), seed) for seed in (1, 2)]
     if (calm[0] != calm[1]).any():
         raise NotTested("it drops in eval mode as well")
+    if _changes_in_training(bench, bench.inputs(B, L, L)):
+        raise NotTested("training changes its buffers, and so its output")
     loud = [_seeded(bench, noisy, (B, L, L), seed) for seed in (1, 2)]
     if (loud[0] == loud[1]).all():
         raise NotTested("no dropout was found")
@@ -253,7 +302,7 @@ def _dropped_outputs(
     found = bench.projections
     if found is None or found.out is None:
         return None
-    if len(set(found.out.weight.shape)) > 1:
+    if len(set(found.out.weight.shape)) > 1 or not found.out.can_be_set:
         return None
     calm, loud = (_merged(bench, s, sizes) for s in (quiet, noisy))
     return "channels of the heads' results" if _is_thinned(loud, calm) else None
@@ -285,67 +334,3 @@ def _merged(
     found, _ = recognise(subject.module, bench.E, bench.H)
     with output_is_identity(found):
         return _seeded(bench, subject, sizes, 3)
-
-
-def state_dict_round_trip(bench: Bench) -> Result:
-    """Save, scramble a copy, load: it must compute as before."""
-    loose = list(loose_tensors(bench.drawn.module))
-
-    def test(B: int, L: int, S: int) -> Finding | None:
-        inputs = bench.inputs(B, L, S)
-        before = bench.run(inputs)
-        twin = bench.drawn.copy()
-        generator = torch.Generator().manual_seed(9)
-        tensors = list(twin.module.parameters())
-        tensors += [x for _, x in loose_tensors(twin.module)]
-        with torch.no_grad():
-            for x in tensors:
-                if x.is_floating_point():
-                    x.copy_(torch.randn(x.shape, generator=generator))
-        try:
-            twin.module.load_state_dict(bench.drawn.module.state_dict())
-        except Exception as error:
-            return Finding(f"load_state_dict raises {type(error).__name__}.")
-        after = bench.run(inputs, subject=twin)
-        if (before == after).all():
-            return None
-        names = ", ".join(name for name, _ in loose[:4])
-        what = "A copy that loads this module's state_dict computes otherwise."
-        if not loose:
-            return Finding(what)
-        return Finding(
-            f"{what} These are no parameters, so they are neither saved nor "
-            f"trained by an optimizer: {names}.",
-            mistake="unregistered-weights",
-        )
-
-    return smallest(bench, test)
-
-
-def loose_tensors(root: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Find trainable tensors that are not among the module's parameters."""
-    seen = {id(x) for x in (*root.parameters(), *root.buffers())}
-    stack: list[tuple[str, Any]] = [
-        (f"{prefix}.{name}".lstrip("."), value)
-        for prefix, module in root.named_modules()
-        for name, value in vars(module).items()
-        if name not in ("_parameters", "_buffers", "_modules")
-    ]
-    visited: set[int] = set()
-    while stack:
-        name, value = stack.pop(0)
-        if id(value) in visited:
-            continue
-        visited.add(id(value))
-        if isinstance(value, Tensor):
-            if value.requires_grad and id(value) not in seen:
-                yield name, value
-        elif isinstance(value, nn.Module):
-            for own, parameter in value.named_parameters():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield f"{name}.{own}", parameter
-        elif isinstance(value, list | tuple):
-            stack += [(f"{name}[{i}]", x) for i, x in enumerate(value)]
-        elif isinstance(value, dict):
-            stack += [(f"{name}[{key!r}]", x) for key, x in value.items()]

@@ -12,12 +12,15 @@ from attention_lab.verify.module.bench import (
     Finding,
     NotTested,
     allowed_error,
+    by_design,
     differs,
     right_answer,
     smallest,
 )
 from attention_lab.verify.module.diagnosis import Diagnosis, diagnose
+from attention_lab.verify.module.positions import own_scores
 from attention_lab.verify.module.subject import (
+    CannotCopy,
     Subject,
     SubjectFailure,
     to_numpy,
@@ -48,6 +51,8 @@ def values(bench: Bench) -> Result:
     fused projection is tried in every layout; the one that fits is noted.
     """
     found = needed(bench)
+    if found.is_shared:
+        return _one_for_all(bench, found)
     declared = _declared(bench, found)
     bench.packing = declared or _fitting(bench, found)
     packing = bench.packing or next(found.packings())
@@ -57,9 +62,14 @@ def values(bench: Bench) -> Result:
     )
     if finding is not None:
         finding = _named(bench, packing, finding)
-        bench.mistake = (finding.mistake, finding.also)
         bench.packing = None
+        if bench.has_positions and finding.mistake is None:
+            return _own_values(bench, found, declared), {}
+        if finding.mistake is None and not bench.has_diagnosis:
+            finding = _maybe_by_design(bench, found, declared, finding)
+        bench.mistake = (finding.mistake, finding.also)
         return finding, sizes
+    bench.has_positions = False
     if str(packing):
         bench.notes.append(f"{str(packing)[0].upper()}{str(packing)[1:]}.")
     if found.out is None:
@@ -73,6 +83,68 @@ def values(bench: Bench) -> Result:
         return _compare(bench, bench.given, given, packing, (B, L, S))
 
     return smallest(bench, with_given_weights)
+
+
+def _one_for_all(bench: Bench, found: Projections) -> Result:
+    """Say that one projection makes queries, keys and values alike.
+
+    Three are multi-head attention. With one, every token attends most to what
+    is like itself, and the layer has a third of its parameters.
+    """
+    packing = next(found.packings())
+    name = found.separate["q"][0].name
+    if not _fits(bench, packing):
+        raise NotTested(
+            f"{name} is the only projection, and how queries, keys and "
+            "values are made from it is not known"
+        )
+    return Finding(
+        f"One projection, {name}, makes the queries, the keys and the "
+        "values: the three are equal. Its values are right for that, but "
+        "multi-head attention has one projection for each."
+    ), {}
+
+
+def _own_values(
+    bench: Bench, found: Projections, declared: Packing | None
+) -> Finding | None:
+    """Compare what positions of its own leave to compare."""
+    finding = None
+    for packing in [declared] if declared else found.packings():
+        wrong = own_scores(bench, packing, bench.sizes[1])
+        finding = finding or wrong
+        if wrong is None:
+            bench.read_as = bench.own_packing = packing
+            layout = f" {str(packing).capitalize()}." if str(packing) else ""
+            bench.notes.append(
+                "It has positions, a bias or a window of its own. Its values "
+                "were compared, and the scores of tokens with themselves, "
+                f"but no score between two tokens.{layout}"
+            )
+            return None
+    return finding
+
+
+def _maybe_by_design(
+    bench: Bench,
+    found: Projections,
+    declared: Packing | None,
+    finding: Finding,
+) -> Finding:
+    """Say so if all that differs lies between tokens."""
+    for packing in [declared] if declared else found.packings():
+        try:
+            if own_scores(bench, packing, bench.sizes[1]) is not None:
+                continue
+        except (NotTested, CannotCopy, SubjectFailure):
+            return finding
+        return replace(
+            finding,
+            what=f"{finding.what} Its values are right, and so are the scores "
+            "of tokens with themselves: only scores between different tokens "
+            f"differ, or who sees whom.{by_design()}",
+        )
+    return finding
 
 
 def needed(bench: Bench) -> Projections:
@@ -168,6 +240,7 @@ def _named(bench: Bench, packing: Packing, finding: Finding) -> Finding:
     B, L, _ = bench.sizes
     inputs = bench.inputs(B, L, L)
     diagnosis = diagnose(bench, bench.run(inputs), bench.call_of(inputs))
+    bench.has_diagnosis = diagnosis is not None
     return explained(bench, finding, diagnosis)
 
 
@@ -222,6 +295,8 @@ def cross_attention_lengths(bench: Bench) -> Result:
 def _keys_left_out(bench: Bench) -> Finding | None:
     """Leave the keys out: that must be self-attention."""
     B, L, _ = bench.sizes
+    if bench.widths != (bench.E, bench.E):
+        return None  # the queries are no keys
     query = bench.tokens(B, L)
     torch.manual_seed(bench.seed)
     try:

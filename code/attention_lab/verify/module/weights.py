@@ -1,8 +1,4 @@
-"""Recognise a module's projections by their names, and read their weights.
-
-How a weight lies is not guessed from its class: the layer is called, and its
-answer says whether its weight is (out, in) or (in, out).
-"""
+"""Recognise a module's projections by their names, and read their weights."""
 
 import contextlib
 import itertools
@@ -12,9 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from attention_lab.verify.module.subject import to_numpy, unwrapped
+from attention_lab.verify.module.layers import Layer, find_layers
+from attention_lab.verify.module.subject import unwrapped
+from attention_lab.verify.module.wrong_module import Weights
 
 LAYOUTS = ("p h d", "h p d", "h d p")
 #: In which order a fused projection may hold query, key and value.
@@ -32,6 +30,7 @@ _FUSED = """
     qkv inproj cattn toqkv wqkv qkvproj projqkv querykeyvalue qkvlinear
     linearqkv
 """
+_KEYS_AND_VALUES = "kv kvproj tokv wkv linearkv keyvalue"
 
 
 def _aliases(role: str) -> list[str]:
@@ -70,43 +69,21 @@ class Packing:
         return ", ".join(words)
 
 
-@dataclass(frozen=True)
-class Layer:
-    """One weight of two axes and its bias; `out_axis` counts its outputs."""
-
-    name: str
-    weight: Tensor
-    bias: Tensor | None
-    out_axis: int
-    module: nn.Module | None = None
-
-    def axis(self, flipped: bool = False) -> int:
-        """Return which axis of the weight counts the outputs."""
-        square = self.weight.shape[0] == self.weight.shape[1]
-        is_bare = self.module is None and square
-        return 1 - self.out_axis if flipped and is_bare else self.out_axis
-
-    def read(self, flipped: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Return weight (out, in) and bias (out,) in float64."""
-        weight = to_numpy(self.weight)
-        weight = weight.T if self.axis(flipped) else weight
-        if self.bias is None:
-            return weight, np.zeros(len(weight))
-        return weight, to_numpy(self.bias)
-
-
 @dataclass
 class Projections:
     """The recognised projections of a module.
 
     `separate` maps q, k and v to their layers, one or one per head; `fused` is
     one layer for all three. `out` is the output projection, if there is one.
+    `is_shared` says that one layer makes queries, keys and values alike.
     """
 
     num_heads: int
     separate: dict[str, list[Layer]] = field(default_factory=dict)
     fused: Layer | None = None
     out: Layer | None = None
+    is_shared: bool = False
+    _read: dict[Packing, Weights] = field(default_factory=dict, repr=False)
 
     @property
     def inner(self) -> int:
@@ -137,9 +114,14 @@ class Projections:
         packed = packed.transpose([letters.index(axis) for axis in "phd"])
         return packed[packing.order.index(role)].reshape(-1)
 
-    def read(self, packing: Packing) -> dict[str, tuple]:
-        """Return role -> (weight, bias) in float64, head after head."""
-        weights, flipped = {}, packing.flipped
+    def read(self, packing: Packing) -> Weights:
+        """Return role -> (weight, bias) in float64, head after head.
+
+        Read once: the checks put back what they change.
+        """
+        if packing in self._read:
+            return self._read[packing]
+        weights, flipped = Weights(), packing.flipped
         for role in "qkv":
             if self.fused is None:
                 parts = [layer.read(flipped) for layer in self.separate[role]]
@@ -151,6 +133,7 @@ class Projections:
                 weights[role] = (weight[rows], bias[rows])
         if self.out is not None:
             weights["o"] = self.out.read(flipped)
+        self._read[packing] = weights
         return weights
 
     def value_rows(
@@ -170,10 +153,20 @@ class Projections:
             start += size
         return found
 
+    @property
+    def value_layers(self) -> list[Layer]:
+        """Return the layers that make the values."""
+        if self.fused is not None:
+            return [self.fused]
+        return self.separate["v"]
+
     def tensors(self) -> set[int]:
         """Return the identities of the recognised parameters."""
-        pairs = [(layer.weight, layer.bias) for layer in _all_layers(self)]
-        return {id(x) for pair in pairs for x in pair if x is not None}
+        parts = [
+            (layer.weight, layer.bias, *layer.made_from)
+            for layer in _all_layers(self)
+        ]
+        return {id(x) for part in parts for x in part if x is not None}
 
 
 def recognise(
@@ -183,20 +176,56 @@ def recognise(
     module = unwrapped(module)
     if getattr(module, "add_zero_attn", False):
         return None, "it adds a key of zeros (add_zero_attn)"
-    layers = list(_layers(module))
+    layers = list(find_layers(module))
     out = _only(layers, _OUT.split())
     found = Projections(num_heads, out=out)
     found.fused = _only(layers, _FUSED.split())
-    if found.fused is None:
+    if found.fused is not None and _is_for_one(found.fused, out, embed_dim):
+        found.separate = {role: [found.fused] for role in "qkv"}
+        found.fused, found.is_shared = None, True
+    elif found.fused is None:
         for role in "qkv":
             heads = _per_head(layers, role, num_heads)
             one = _only(layers, _aliases(role))
             found.separate[role] = heads or ([one] if one else [])
         missing = [role for role, own in found.separate.items() if not own]
-        if missing:
+        if missing and (one := _shared(layers, out, embed_dim)) is not None:
+            found.separate = {role: [one] for role in "qkv"}
+            found.is_shared = True
+        elif missing:
             words = ", ".join(_WORDS[role] for role in missing)
             return None, f"no projection of the {words} was recognised by name"
     return _checked(found, module, embed_dim)
+
+
+def _is_for_one(fused: Layer, out: Layer | None, E: int) -> bool:
+    """Say whether a layer has as many rows as one projection, not three."""
+    inner = E if out is None else out.width_in
+    return fused.weight.shape[fused.out_axis] == inner
+
+
+def _shared(layers: list[Layer], out: Layer | None, E: int) -> Layer | None:
+    """Return the one layer that there is besides the output projection."""
+    rest = [layer for layer in layers if layer is not out]
+    if len(rest) != 1 or out is None or not _is_for_one(rest[0], out, E):
+        return None
+    return rest[0]
+
+
+def input_widths(module: nn.Module, embed_dim: int) -> tuple[int, int]:
+    """Return the widths of the tokens for keys and for values.
+
+    As the projections of that name take them; E where there are none.
+    """
+    module = unwrapped(module)
+    if isinstance(module, nn.MultiheadAttention):
+        return module.kdim, module.vdim
+    layers = list(find_layers(module))
+    widths = []
+    for role in "kv":
+        own = _only(layers, [*_aliases(role), *_KEYS_AND_VALUES.split()])
+        widths.append(embed_dim if own is None else own.width_in)
+    return widths[0], widths[1]
 
 
 def _checked(
@@ -276,73 +305,6 @@ def _per_head(layers: list[Layer], role: str, H: int) -> list[Layer] | None:
     if len(full) != 1:
         return None
     return [full[0][h] for h in range(H)]
-
-
-def _layers(module: nn.Module) -> Iterator[Layer]:
-    """Find every weight of two axes with its bias: layers, bare parameters."""
-    covered: set[int] = set()
-    for name, child in module.named_modules():
-        weight = getattr(child, "weight", None)
-        if not isinstance(weight, Tensor) or weight.ndim != 2 or not name:
-            continue
-        bias = getattr(child, "bias", None)
-        bias = bias if isinstance(bias, Tensor) else None
-        out_axis = _out_axis(child, weight, bias)
-        if out_axis is None:
-            continue
-        covered.add(id(weight))
-        yield Layer(name, weight, bias, out_axis, child)
-    parameters = dict(module.named_parameters())
-    for name, weight in parameters.items():
-        if weight.ndim != 2 or id(weight) in covered:
-            continue
-        bare = re.sub(r"_?weight$", "", name)
-        bias = parameters.get(f"{bare}_bias", parameters.get(f"{bare}.bias"))
-        # A bare matrix is read as torch reads its own, (out, in), unless its
-        # shape says otherwise.
-        yield Layer(bare, weight, bias, int(weight.shape[1] > weight.shape[0]))
-
-
-@torch.no_grad()
-def _out_axis(
-    layer: nn.Module, weight: Tensor, bias: Tensor | None
-) -> int | None:
-    """Ask a layer which axis of its weight counts its outputs."""
-    for out_axis in (0, 1):
-        matrix = weight.T if out_axis else weight
-        x = torch.linspace(-1, 1, matrix.shape[1], dtype=weight.dtype)
-        try:
-            # Three axes, as the module will call it.
-            answer = layer(x[None, None])[0, 0]
-        except (RuntimeError, TypeError, ValueError, IndexError):
-            continue
-        expected = matrix @ x + (0 if bias is None else bias)
-        if answer.shape == expected.shape and torch.allclose(
-            answer, expected, rtol=1e-3, atol=1e-5
-        ):
-            return out_axis
-    return None
-
-
-@torch.no_grad()
-def draw_anew(module: nn.Module, seed: int) -> None:
-    """Give every parameter random numbers, biases too.
-
-    Zero biases and symmetric starts hide mistakes. Queries and keys get
-    weights that spread the scores over a few units.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    for name, parameter in module.named_parameters():
-        if not parameter.is_floating_point() or parameter.numel() == 0:
-            continue
-        noise = torch.randn(parameter.shape, generator=generator)
-        if parameter.ndim >= 2:
-            noise = noise * 1.5 / parameter.shape[-1] ** 0.5
-        elif name.endswith("weight"):
-            noise = 1 + 0.2 * noise  # the gain of a norm
-        else:
-            noise = 0.5 * noise
-        parameter.copy_(noise)
 
 
 def _all_layers(found: Projections) -> list[Layer]:

@@ -12,8 +12,17 @@ from typing import Any
 
 import numpy as np
 
-#: role -> (weight, bias): y = x weightᵀ + bias. "o" may be missing.
-Weights = Mapping[str, tuple[np.ndarray, np.ndarray]]
+
+class Weights(dict[str, tuple[np.ndarray, np.ndarray]]):
+    """Role -> (weight, bias): y = x weightᵀ + bias; "o" may be missing.
+
+    Never changed once they are filled, so that what is computed from them can
+    be kept: they are equal to themselves only.
+    """
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
 
 RIGHT: dict[str, Any] = {
     "roles": "qkv",
@@ -84,10 +93,10 @@ def _project(
     how: Mapping[str, Any],
     dtype: type,
 ) -> np.ndarray:
-    weight, bias = (part.astype(dtype) for part in linear)
+    weight, bias = (part.astype(dtype, copy=False) for part in linear)
     if name in how["transposed"]:
         weight = weight.T
-    y = x.astype(dtype) @ weight.T
+    y = x.astype(dtype, copy=False) @ weight.T
     return y if name in how["no_bias"] else y + bias
 
 
