@@ -216,12 +216,14 @@ def _forms(
     if merge:
         yield _Form(pattern.target, expected)
         if expected.ndim == 3:
-            b, l, e = names
+            batch, token, width = names
             swapped = expected.swapaxes(0, 1)
-            width = expected.shape[2]
-            yield _Form(f"{l} {b} {e}", swapped)
-            yield _Form(f"({b} {l}) {e}", expected.reshape(-1, width))
-            yield _Form(f"({l} {b}) {e}", swapped.reshape(-1, width))
+            size = expected.shape[2]
+            yield _Form(f"{token} {batch} {width}", swapped)
+            yield _Form(
+                f"({batch} {token}) {width}", expected.reshape(-1, size)
+            )
+            yield _Form(f"({token} {batch}) {width}", swapped.reshape(-1, size))
         return
     cut = [axis for axis, name in enumerate(names) if name in ("p", "h")]
     for count in range(len(cut) + 1):
@@ -324,7 +326,11 @@ def _judge_turned(
             )
     if last is not None and taken.all():
         return _Judged(right=_found(pattern, root, *last))
-    parts = [v for _, v in heirs if len(v.shape) > len(root.shape)]
+    parts = [
+        v
+        for _, v in heirs
+        if len(v.shape) > len(root.shape) and _consumers(flow, v)
+    ]
     if covered.any():
         share = f"{int(covered.sum())} of {root.size}"
         return _Judged(unclear=f"{root.name}: {share} elements arrive")

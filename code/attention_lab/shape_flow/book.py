@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from attention_lab.shape_flow.letters import letters_of, size_letter
+from attention_lab.shape_flow.factors import size_letter
+from attention_lab.shape_flow.letters import letters_of
 from attention_lab.shape_flow.memory import (
     MOST_ELEMENTS,
     Memory,
     Untraceable,
     roots_in,
+    storage_key,
 )
 from attention_lab.shape_flow.rules import Rule
 from attention_lab.shape_flow.steps import Value
@@ -23,6 +26,7 @@ class Book:
     def __init__(self, sizes: dict[str, int], names: dict[int, str]) -> None:
         self.memory = Memory()
         self.sizes = sizes
+        self.notes: list[str] = []
         self._names = names  # of parameters and buffers, by id
         self._pages: dict[int, tuple[Tensor, Value, tuple]] = {}
         self._lost: dict[int, tuple[Tensor, str]] = {}
@@ -35,8 +39,7 @@ class Book:
 
     def shares(self, one: Tensor, other: Tensor) -> bool:
         """Whether two tensors lie in one storage."""
-        storages = [t.untyped_storage()._cdata for t in (one, other)]
-        return storages[0] == storages[1]
+        return storage_key(one) == storage_key(other)
 
     def owner(self, tensor: Tensor) -> str:
         """Return the name of a tensor that lies in the same storage."""
@@ -103,6 +106,9 @@ class Book:
             "such as NumPy"
         )
         value = self._pages[id(tensor)][1]
+        note = f"{value.name}: {reason}"
+        if note not in self.notes:
+            self.notes.append(note)
         self.memory.add_root(
             tensor,
             name=value.name,
@@ -245,7 +251,7 @@ class Book:
                 letter = "1"
             elif rule.contracts and weights:
                 letter, reason = size_letter(tensor.shape[axis], self.sizes)
-                if letter in letters:
+                if letter != "?" and letter in letters:
                     letter, reason = "?", f"a second axis as long as {letter}"
             else:
                 letter = "?"
@@ -272,15 +278,19 @@ class Book:
         step: int | None = None,
         memory: str,
         of: str = "",
+        letters: tuple | None = None,
     ) -> Value:
-        """Write down what a tensor is now."""
+        """Write down what a tensor is now.
+
+        `letters` are those it had before it was written into: its axes stay.
+        """
         if tensor.numel() > MOST_ELEMENTS:
             why = f"it has {tensor.numel()} elements, more than we follow"
             return self.lose(tensor, name, step, why, memory=memory, of=of)
         if self.lost(tensor):
             return self._unfollowed(tensor, name, step, self.lost(tensor))
         exact, line = (c.clone().numpy() for c in self.memory.both(tensor))
-        letters, why = self._read_letters(exact)
+        read, why = letters or self._read_letters(exact)
         value = Value(
             name,
             step,
@@ -288,7 +298,7 @@ class Book:
             tuple(tensor.stride()),
             tensor.storage_offset(),
             str(tensor.dtype).removeprefix("torch."),
-            letters,
+            read,
             why,
             memory,
             of,
@@ -336,7 +346,8 @@ class Book:
     ) -> Value:
         shape = tuple(tensor.shape)
         try:
-            strides = tuple(tensor.stride())
+            strided = tensor.layout == torch.strided
+            strides = tuple(tensor.stride()) if strided else ()
         except RuntimeError:
             strides = ()
         value = Value(
@@ -367,7 +378,7 @@ class Book:
         return None if page is None else page[1]
 
     def _state(self, tensor: Tensor) -> tuple:
-        """What has to be the same for an entry to be still true."""
+        """Return what has to be the same for an entry to be still true."""
         try:
             strides = tuple(tensor.stride())
             writes = self.memory.writes(tensor) if self.knows(tensor) else 0

@@ -10,8 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text.
+
+    Examples
+    --------
+    >>> sorted(words("view permute"))
+    ['permute', 'view']
+    """
+    return frozenset(text.split())
+
+
 #: Steps that only move elements: run again on the codes of their operands.
-MOVES = frozenset(
+MOVES = words(
     """
     view view_as reshape reshape_as permute transpose swapaxes swapdims movedim
     moveaxis t adjoint T mT H squeeze unsqueeze flatten ravel unflatten expand
@@ -22,14 +34,14 @@ MOVES = frozenset(
     rot90 unfold as_strided diagonal meshgrid atleast_1d atleast_2d atleast_3d
     setitem copy_ index_copy_ data alias hsplit vsplit squeeze_ unsqueeze_
     transpose_ swapaxes_ t_ detach_ identity
-    """.split()
+    """
 )
 #: Steps that keep every element in its place and change its type or device.
-CASTS = frozenset(
+CASTS = words(
     """
     to float double half bfloat16 int long short bool type type_as cpu cuda
     requires_grad_ is_shared pin_memory float_ real
-    """.split()
+    """
 )
 #: Steps that leave torch: what is done there is not seen.
 EXITS = frozenset({"numpy", "__array__", "tolist", "item", "array"})
@@ -86,12 +98,12 @@ def call_text(name: str, args: tuple, kwargs: dict) -> str:
     >>> call_text("permute", (x, (1, 0)), {})
     'permute(1, 0)'
     >>> call_text("getitem", (x, (slice(None), slice(0, 2))), {})
-    'x[:, 0:2]'
+    '[:, 0:2]'
     """
     if name in ("getitem", "setitem"):
         keys = args[1] if isinstance(args[1], tuple) else (args[1],)
         inside = ", ".join(_key(key) for key in keys)
-        return f"x[{inside}]" + (" = …" if name == "setitem" else "")
+        return f"[{inside}]" + (" = …" if name == "setitem" else "")
     rest = args[1:] if args and _has_tensor(args[0]) else args
     one = len(rest) == 1 and isinstance(rest[0], (tuple, list))
     if one and not kwargs and not _has_tensor(rest[0]):

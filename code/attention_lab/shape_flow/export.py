@@ -5,7 +5,9 @@
      "problem": "" or why nothing could be followed,
      "sizes": {letter: size},
      "inputs": [value …], "steps": [step …], "outputs": [value name …],
-     "roots": [root …], "notes": [text …], "verified": [text …]}
+     "roots": [root …], "notes": [text …],
+     "verified": [{"step": number or null (not judged), "text"} …],
+     "failures": [{"step", "share": of misplaced elements, "text"} …]}
 
     value: {"name", "step": number or null, "shape", "strides" (in numbers),
             "offset", "dtype", "letters": one per axis, "?" where unknown,
@@ -60,7 +62,14 @@ def to_dict(flow: Any) -> dict[str, Any]:
             for root in flow.roots
         ],
         "notes": list(flow.notes),
-        "verified": [str(found) for found in flow.verified],
+        "verified": [
+            {"step": found.step, "text": found.sentence}
+            for found in flow.verified
+        ],
+        "failures": [
+            {"step": error.step, "share": error.share, "text": str(error)}
+            for error in flow.failures
+        ],
     }
 
 

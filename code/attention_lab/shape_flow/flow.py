@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attention_lab.shape_flow import arrangement, export, origins, text
-from attention_lab.shape_flow.errors import CannotFollow
+from attention_lab.shape_flow.errors import CannotFollow, WrongElements
 from attention_lab.shape_flow.memory import Root
 from attention_lab.shape_flow.origins import Origin
 from attention_lab.shape_flow.steps import Step, Value
@@ -26,7 +26,7 @@ class ShapeFlow:
         followed back to.
     notes : what could not be followed.
     problem : why nothing could be followed at all, or "".
-    verified : what `verify` has found to be right.
+    verified, failures : what `verify` has found to be right, and wrong.
 
     Examples
     --------
@@ -47,6 +47,7 @@ class ShapeFlow:
     notes: tuple[str, ...] = ()
     problem: str = ""
     verified: list[arrangement.Found] = field(default_factory=list)
+    failures: list[WrongElements] = field(default_factory=list)
 
     def __str__(self) -> str:
         return text.as_table(self)
@@ -174,7 +175,12 @@ class ShapeFlow:
         """
         if self.problem:
             raise CannotFollow(self.problem)
-        found = arrangement.verify(self, split, merge, heads, sizes)
+        try:
+            found = arrangement.verify(self, split, merge, heads, sizes)
+        except WrongElements as error:
+            if str(error) not in map(str, self.failures):
+                self.failures.append(error)
+            raise
         self.verified += [f for f in found if f not in self.verified]
         return found
 

@@ -12,6 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from attention_lab.shape_flow.factors import (
+    join_letters,
+    part_letter,
+    shared_letters,
+)
 from attention_lab.shape_flow.memory import Root, roots_in
 
 Letters = tuple[tuple[str, ...], dict[int, str]]
@@ -51,16 +56,48 @@ def _of_one(flat: np.ndarray, root: Root, sizes: dict[str, int]) -> Letters:
     if flat.ndim == 0:
         return (), {}
     places = np.unravel_index(flat, root.shape) if root.shape else ()
-    found, why = [], {}
+    found, why = ["1"] * flat.ndim, {}
+    straight: dict[int, tuple[int, np.ndarray]] = {}
     for axis, size in enumerate(flat.shape):
         if size == 1:
-            found.append("1")
             continue
-        letter, reason = _axis(places, axis, root, sizes)
-        found.append(letter)
+        read = _axis(places, axis, root, sizes)
+        if isinstance(read[0], int):
+            straight[axis] = read
+            continue
+        found[axis], reason = read
+        if reason:
+            why[axis] = reason
+    for axis, (letter, reason) in _name_straight(
+        straight, places, root, sizes
+    ).items():
+        found[axis] = letter
         if reason:
             why[axis] = reason
     return _single_sizes(flat.shape, found, root), why
+
+
+def _name_straight(
+    straight: dict[int, tuple[int, np.ndarray]],
+    places: Sequence[np.ndarray],
+    root: Root,
+    sizes: dict[str, int],
+) -> dict[int, tuple[str, str]]:
+    """Name axes that move along one axis of the root each."""
+    named: dict[int, tuple[str, str]] = {}
+    by_number: dict[int, dict[int, np.ndarray]] = {}
+    for axis, (number, path) in straight.items():
+        by_number.setdefault(number, {})[axis] = path
+    for number, paths in by_number.items():
+        letter, total = _one_part(places[number], root, number)
+        name = letter if letter not in ("?", "1") else _name(root, number)
+        shared = shared_letters(letter, total, list(paths.values()), sizes)
+        for axis, path in paths.items():
+            if shared is None:
+                named[axis] = part_letter(letter, total, path, sizes, name)
+            else:
+                named[axis] = shared.pop(0)
+    return named
 
 
 def _single_sizes(shape: tuple, found: list[str], root: Root) -> tuple:
@@ -82,8 +119,12 @@ def _axis(
     axis: int,
     root: Root,
     sizes: dict[str, int],
-) -> tuple[str, str]:
-    """Return the letter of one axis longer than 1, or "?" and why."""
+) -> tuple[str, str] | tuple[int, np.ndarray]:
+    """Return the letter of one axis longer than 1, or "?" and why.
+
+    Where it moves along one axis of the root only, return which one, and the
+    places visited there.
+    """
     paths, mixed = {}, False
     for number, place in enumerate(places):
         moved = np.moveaxis(place, axis, 0)
@@ -93,18 +134,14 @@ def _axis(
         steps = moved - moved[:1]
         mixed |= bool((steps != steps[:, :1]).any())
         paths[number] = moved[:, 0]
-    names = [_name(root, number) for number in paths]
     if not paths:
         return "?", "one element repeated along it"
     if mixed:
-        among = " and ".join(names) if len(names) > 1 else names[0]
-        return "?", f"steps along it mix {among}" + _of(root)
+        names = [_name(root, number) for number in paths]
+        return "?", f"steps along it mix {' and '.join(names)}" + _of(root)
     if len(paths) == 1:
-        ((number, path),) = paths.items()
-        letter, total = _one_part(places[number], root, number)
-        name = letter if letter not in ("?", "1") else _name(root, number)
-        return part_letter(letter, total, path, sizes, name)
-    return _merged(paths, root, sizes)
+        return next(iter(paths.items()))
+    return _merged(paths, places, root, sizes)
 
 
 def _one_part(place: np.ndarray, root: Root, number: int) -> tuple[str, int]:
@@ -126,93 +163,11 @@ def _of(root: Root) -> str:
     return f" of {root.name}"
 
 
-def part_letter(
-    letter: str, total: int, path: np.ndarray, sizes: dict[str, int], name: str
-) -> tuple[str, str]:
-    """Name an axis that moves along one axis of the root.
-
-    Parameters
-    ----------
-    letter, total : of the root's axis.
-    path : the places visited.
-    sizes : sizes of letters.
-    name : how a sentence calls the root's axis.
-
-    Examples
-    --------
-    >>> part_letter("E", 12, np.array([0, 4, 8]), {"H": 3, "E": 12}, "E")
-    ('H', '')
-    >>> part_letter("L", 5, np.array([0, 1, 2]), {}, "L")
-    ('?', '3 of the 5 of L')
-    """
-    count = len(path)
-    if count == total and len(np.unique(path)) == count:
-        if letter == "?":
-            return "?", "its root's axis has no letter"
-        return letter, ""
-    steps = np.unique(np.diff(path))
-    if letter == "P·E" and sizes.get("H") == 3 == count:
-        # Packed "p h d" or "h p d": the numbers would be the same.
-        return "?", "H and P are both 3, and only their names tell them apart"
-    if len(steps) == 1 and letter in ("E", "P·E", "H·D", "P·H·D"):
-        found = _factor(letter, total, count, int(steps[0]), sizes)
-        if found:
-            return found, ""
-    if len(steps) == 1 and "·" in letter:
-        found = _run(letter, count, int(steps[0]), sizes)
-        if found:
-            return found, ""
-    if letter == "H" and count == sizes.get("H"):
-        return "H", ""  # key heads, shared by groups of query heads
-    return "?", f"{count} of the {total} of {name}"
-
-
-def _factor(
-    letter: str, total: int, count: int, step: int, sizes: dict[str, int]
-) -> str:
-    """Return which factor of E = H·D, or of P·E, has this size and step."""
-    fused = letter.startswith("P")
-    E = total // 3 if fused else total
-    H = sizes.get("H")
-    if H is None:  # the first split of E says it: the outer factor is H
-        if count == E and fused and step == 1:
-            return "E"
-        if fused and count == 3 and step == E:
-            return "P"
-        if step > 1 and step * count in (E, total):
-            return "H"
-        return "D" if step == 1 and E % count == 0 else ""
-    if E % H:
-        return ""
-    D = E // H
-    factors = {"H": (H, D), "D": (D, 1)}
-    if fused:
-        factors |= {"P": (3, E), "E": (E, 1)}
-    fits = [name for name, (size, _) in factors.items() if size == count]
-    if len(fits) > 1:
-        fits = [name for name in fits if factors[name][1] == step]
-    return fits[0] if len(fits) == 1 else ""
-
-
-def _run(letter: str, count: int, step: int, sizes: dict[str, int]) -> str:
-    """Return which neighbouring factors of B·H, say, are stepped through.
-
-    Examples
-    --------
-    >>> _run("B·H", 2, 3, {"B": 2, "H": 3})
-    'B'
-    """
-    parts = letter.split("·")
-    known = [sizes.get(part, 3 if part == "P" else 0) for part in parts]
-    for first, last in itertools.combinations(range(len(parts) + 1), 2):
-        inner = math.prod(known[last:])
-        if (math.prod(known[first:last]), inner) == (count, step):
-            return "·".join(parts[first:last])
-    return ""
-
-
 def _merged(
-    paths: dict[int, np.ndarray], root: Root, sizes: dict[str, int]
+    paths: dict[int, np.ndarray],
+    places: Sequence[np.ndarray],
+    root: Root,
+    sizes: dict[str, int],
 ) -> tuple[str, str]:
     """Name an axis that runs through several axes of the root."""
     names = " and ".join(_name(root, number) for number in paths)
@@ -230,8 +185,7 @@ def _merged(
         ):
             parts = [
                 part_letter(
-                    root.letters[number],
-                    root.shape[number],
+                    *_one_part(places[number], root, number),
                     np.array(visited[number]),
                     sizes,
                     _name(root, number),
@@ -243,18 +197,6 @@ def _merged(
                 return "?", f"it merges {names}" + _of(root)
             return join_letters(letters), ""
     return mixed
-
-
-def join_letters(letters: Sequence[str]) -> str:
-    """Return the letter of merged axes.
-
-    Examples
-    --------
-    >>> join_letters("HD"), join_letters("DH"), join_letters("PHD")
-    ('E', 'D·H', 'P·E')
-    """
-    joined = "·".join(letter for letter in letters if letter != "1")
-    return joined.replace("H·D", "E")
 
 
 def _of_several(
@@ -269,7 +211,8 @@ def _of_several(
     for axis, size in enumerate(codes.shape):
         moved = np.moveaxis(owner, axis, 0).reshape(size, -1)
         if size > 1 and not (moved == moved[:1]).all():
-            letter = _by_size(size, sizes, ("P", "H", "E", "P·E"))
+            stacked = size == len(used) and sizes.get("H") == size
+            letter = "H" if stacked else _by_size(size, sizes, ("E", "P·E"))
             found.append(letter)
             if letter == "?":
                 why[axis] = f"{len(used)} tensors are joined along it"
@@ -308,26 +251,6 @@ def _by_size(size: int, sizes: dict[str, int], among: Sequence[str]) -> str:
     fits = [
         letter
         for letter in among
-        if sizes.get(letter, 3 if letter == "P" else None) == size
+        if ("E" in sizes) and size == sizes["E"] * (3 if "P" in letter else 1)
     ]
     return fits[0] if len(fits) == 1 else "?"
-
-
-def size_letter(size: int, sizes: dict[str, int]) -> tuple[str, str]:
-    """Name the new axis of a projection by its size, or say why not.
-
-    Examples
-    --------
-    >>> size_letter(36, {"E": 12})
-    ('P·E', '')
-    """
-    E, H = sizes.get("E"), sizes.get("H")
-    if E is None:
-        return "?", "made by weights, and the size of E is not known"
-    widths = {"E": E, "P·E": 3 * E}
-    if H and E % H == 0:
-        widths["D"] = E // H
-    fits = [letter for letter, width in widths.items() if width == size]
-    if len(fits) == 1 or fits[:1] == ["E"]:
-        return fits[0], ""
-    return "?", f"made by weights, and its size {size} is not E = {E}"

@@ -62,7 +62,7 @@ class Root:
 
 
 class Untraceable(Exception):  # noqa: N818 - never leaves the package
-    """This tensor has no memory that can be shadowed; says why."""
+    """Says why a tensor has no memory that can be shadowed."""
 
 
 @dataclass
@@ -195,7 +195,8 @@ def storage_key(tensor: Tensor) -> tuple:
         address = storage.data_ptr()
     except Exception as error:
         raise Untraceable(
-            f"it has no memory of its own ({type(tensor).__name__})"
+            "it has no memory of its own to look at, as inside vmap and other "
+            "transforms"
         ) from error
     if address:
         return ("address", str(tensor.device), address)

@@ -7,20 +7,18 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from attention_lab.shape_flow.calls import CASTS
+from attention_lab.shape_flow.calls import CASTS, words
 from attention_lab.shape_flow.memory import CONSTANT, Untraceable
 
 # Of these only the first argument is moved; the others say where to.
-_FIRST_ONLY = frozenset(
+_FIRST_ONLY = words(
     """
     getitem gather index_select take take_along_dim masked_select
     repeat_interleave select narrow
-    """.split()
+    """
 )
 # These change the axes of the tensor itself and no number in memory.
-_AXES_IN_PLACE = frozenset(
-    "squeeze_ unsqueeze_ transpose_ swapaxes_ t_ detach_".split()
-)
+_AXES_IN_PLACE = words("squeeze_ unsqueeze_ transpose_ swapaxes_ t_ detach_")
 
 
 def run_on_codes(

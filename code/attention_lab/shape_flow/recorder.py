@@ -10,9 +10,9 @@ from torch.overrides import TorchFunctionMode
 
 from attention_lab.shape_flow import calls
 from attention_lab.shape_flow.book import Book
+from attention_lab.shape_flow.memory import Untraceable
 from attention_lab.shape_flow.moves import run_on_codes
 from attention_lab.shape_flow.rules import RULES, Rule, find_rule, tensors_in
-from attention_lab.shape_flow.memory import Untraceable
 from attention_lab.shape_flow.steps import Step, Value
 
 
@@ -106,7 +106,8 @@ class Recorder(TorchFunctionMode):
         if all(id(t) in untouched for t in targets) and name in calls.CASTS:
             return  # nothing to convert, nothing happened
         values = [value for value, _, _ in before]
-        snapshots = {id(t): s for t, (_, _, s) in zip(operands, before)}
+        pairs = zip(operands, before, strict=True)
+        snapshots = {id(t): s for t, (_, _, s) in pairs}
         kinds = {
             id(t): self._memory(t, operands, untouched, name) for t in targets
         }
@@ -114,6 +115,11 @@ class Recorder(TorchFunctionMode):
             name, func, args, kwargs, targets, untouched, snapshots, values,
             operands,
         )  # fmt: skip
+        axes = {
+            id(t): (v.letters, v.why)
+            for t, v in zip(operands, values, strict=True)
+            if v.codes is not None and kinds.get(id(t), ("",))[0] == "in place"
+        }
         outputs = [
             self.book.enter(
                 t,
@@ -121,6 +127,7 @@ class Recorder(TorchFunctionMode):
                 step=self.number,
                 memory=kinds[id(t)][0],
                 of=kinds[id(t)][1],
+                letters=axes.get(id(t)),
             )
             for place, t in enumerate(targets)
         ]

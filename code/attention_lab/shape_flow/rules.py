@@ -14,6 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
+from attention_lab.shape_flow.calls import words
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -49,7 +51,7 @@ def find_rule(
 
     Whatever a rule says about shapes is held against the real ones.
     """
-    maker = RULES.get(name)
+    maker = RULES.get(name.rstrip("_"))
     if maker is None:
         return None
     try:
@@ -133,7 +135,7 @@ def _subject(args: tuple, kwargs: dict) -> Tensor:
 
 
 def _reduction(args: tuple, kwargs: dict, results: tuple) -> Rule | None:
-    """Some axes vanish, or stay with size 1."""
+    """Let some axes vanish, or stay with size 1."""
     x = _subject(args, kwargs)
     if any(isinstance(a, Tensor) for a in args[1:]):
         return _elementwise(args, kwargs, results)  # max(x, y)
@@ -300,13 +302,31 @@ def _embedding(args: tuple, kwargs: dict, results: tuple) -> Rule:
     return Rule(operands, ((*labels, out),))
 
 
+def _convolution(args: tuple, kwargs: dict, results: tuple) -> Rule:
+    """Let each place depend on all places: an upper bound."""
+    x = _subject(args, kwargs)
+    weight = _argument(args, kwargs, 1, "weight")
+    bias = _argument(args, kwargs, 2, "bias")
+    space = results[0].ndim - (2 if x.ndim == weight.ndim else 1)
+    batch = (new_label(),) if x.ndim == weight.ndim else ()
+    out = new_label()
+    theirs = tuple(new_label() for _ in x.shape[len(batch) :])
+    inside = tuple(new_label() for _ in weight.shape[1:])
+    operands = [(x, (*batch, *theirs)), (weight, (out, *inside))]
+    if bias is not None:
+        operands.append((bias, (out,)))
+    places = tuple(new_label() for _ in range(space))
+    return Rule(tuple(operands), ((*batch, out, *places),), contracts=True)
+
+
 def _nothing(args: tuple, kwargs: dict, results: tuple) -> Rule:
     """Made from sizes alone."""
     out = tuple(tuple(new_label() for _ in r.shape) for r in results)
     return Rule((), out)
 
 
-_ELEMENTWISE = """
+_ELEMENTWISE = words(
+    """
 add sub rsub mul multiply div divide true_divide floor_divide remainder fmod
 pow float_power exp exp2 expm1 log log2 log1p sqrt rsqrt square reciprocal
 sigmoid tanh relu relu6 gelu silu mish elu selu celu leaky_relu hardtanh
@@ -317,24 +337,32 @@ eq ne lt le gt ge not_equal greater less greater_equal less_equal logical_not
 logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or invert
 and or xor isnan isinf isfinite nan_to_num addcmul addcdiv lerp subtract
 atan2 hypot xlogy copysign bernoulli round floor ceil trunc tril triu
-""".split()
+"""
+)
 
 # The number of elements that meet along the axis is an upper bound for the
 # cumulative ones and for sorting.
-_ALONG = """
+_ALONG = words(
+    """
 softmax log_softmax softmin cumsum cumprod logcumsumexp sort argsort
-""".split()
+"""
+)
 
-_REDUCTIONS = """
+_REDUCTIONS = words(
+    """
 sum mean prod amax amin max min any all logsumexp var std argmax argmin norm
 nansum nanmean median count_nonzero
-""".split()
+"""
+)
 
-_FACTORIES = """
-zeros ones full empty arange linspace eye rand randn randint tensor scalar_tensor
-zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones
-new_full new_empty new_tensor as_tensor from_numpy tril_indices triu_indices
-""".split()
+_FACTORIES = words(
+    """
+zeros ones full empty arange linspace eye rand randn randint tensor
+scalar_tensor zeros_like ones_like full_like empty_like rand_like randn_like
+new_zeros new_ones new_full new_empty new_tensor as_tensor from_numpy
+tril_indices triu_indices
+"""
+)
 
 RULES: dict[str, Callable[[tuple, dict, tuple], Rule | None]] = {
     **dict.fromkeys(_ELEMENTWISE, _elementwise),
@@ -349,4 +377,5 @@ RULES: dict[str, Callable[[tuple, dict, tuple], Rule | None]] = {
     "rms_norm": _layer_norm,
     "scaled_dot_product_attention": _attention,
     "embedding": _embedding,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
 }

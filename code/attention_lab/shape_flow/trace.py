@@ -66,13 +66,12 @@ def trace_shapes(
     if not callable(function):
         raise ValueError(f"function must be callable, not {function!r}")
     title = _title(function)
+    problem = _cannot_follow(function, args, kwargs)
+    if problem:
+        return ShapeFlow(title, problem=problem)
     named = _named_arguments(function, args, kwargs)
     given, sizes = _read_letters(letters or {}, named)
     flow = ShapeFlow(title, sizes=sizes)
-    problem = _cannot_follow(function, args, kwargs)
-    if problem:
-        flow.problem = problem
-        return flow
     book = Book(sizes, dict(_parameter_names(function)))
     for name, tensor in _tensors_by_name(named):
         told = given.get(name, axis_letters(name))
@@ -83,7 +82,7 @@ def trace_shapes(
     result = _run(function, args, kwargs, recorder)
     flow.steps = tuple(recorder.steps)
     flow.roots = tuple(book.memory.roots)
-    flow.notes = (*_same_tensors(named), *recorder.notes)
+    flow.notes = (*_same_tensors(named), *recorder.notes, *book.notes)
     _take_results(flow, book, result)
     for root in flow.roots:
         root.values = None  # the flow is plain data, without torch
