@@ -118,7 +118,15 @@ read from the memory's codes)
 
 
 def _finding(data: Mapping[str, Any]) -> str:
-    """Count what the steps made."""
+    """Say what goes wrong, or count what the steps made."""
+    if data["failures"]:
+        fact = min(data["failures"], key=lambda f: f["step"])
+        wanted = fact["pattern"].partition("->")[2].strip()
+        return (
+            f"Step {fact['step']} is the first that goes wrong: "
+            f"{fact['share']:.1%} of its elements are not where {wanted} "
+            "needs them."
+        )
     made = [v["memory"] for s in data["steps"] for v in s["outputs"]]
     count = len(data["steps"])
     return (
@@ -149,21 +157,22 @@ def _verdicts(data: Mapping[str, Any]) -> list[Verdict]:
         if fact["step"] is not None:
             found.append(
                 Verdict(
-                    f"step {fact['step']}",
+                    f"{fact['root']} arrives as {fact['pattern']} in step "
+                    f"{fact['step']}",
                     True,
-                    fact["text"],
+                    f"0 of {fact['elements']} misplaced",
                     "exact",
-                    "element by element",
+                    "element codes",
                 )
             )
     for fact in data["failures"]:
         found.append(
             Verdict(
-                f"step {fact['step']}",
+                fact["text"].rstrip("."),
                 False,
-                fact["text"],
+                f"{fact['share']:.1%} misplaced",
                 "exact",
-                "element by element",
+                "element codes",
             )
         )
     return found
@@ -184,8 +193,11 @@ def _panel(
     line = shorten(_second_line(value, step), 11, _WIDTH)
     marks.append(note(0, 27, line))
     y = 44.0
+    if step is None:
+        marks.append(note(0, y, "shade: token · number: column"))
+        y += 14
     if wrong is not None:
-        marks += _wrong_line(y + 2, wrong)
+        marks += _wrong_line(y + 5, wrong)
         y += 24
     grid, y = _grid(cells_of(data, value), value, y)
     marks += grid
@@ -205,7 +217,7 @@ def _second_line(
 ) -> str:
     """Say what the result is in memory, and where the call stands."""
     if step is None:
-        return "an input"
+        return "given"
     memory = value["memory"]
     words = {"view": f"view of {value['of']}", "same": f"is {value['of']}"}
     parts = [words.get(memory, memory)]
@@ -260,10 +272,20 @@ def _axis_line(y: float, letter: str, size: int, stride: Any) -> list[Mark]:
         x += CHIP + 2
     nouns = [AXIS_NOUNS.get(part, "") for part in letter.split("·")]
     text = f"{'·'.join(n for n in nouns if n)} {size}".strip()
-    marks.append(Label(max(x + 3, 22), y, text, 12, anchor="start"))
+    start = max(x + 3, 22)
+    text = shorten(text, 12, 144 - start) if start < 120 else str(size)
+    marks.append(Label(start, y, text, 12, anchor="start"))
     stride_text = f"stride {stride}"
     marks.append(
-        Label(150, y, stride_text, 12, anchor="start", mono=True, color=MUTED)
+        Label(
+            max(150, start + 40),
+            y,
+            stride_text,
+            12,
+            anchor="start",
+            mono=True,
+            color=MUTED,
+        )
     )
     return marks
 
@@ -373,7 +395,8 @@ def _edge(
             )
             for part in (a, b)
         )
-        marks.append(Stroke((line,), color=color, width=_EDGE))
+        dash = (3.0, 2.0) if letter == "?" else None
+        marks.append(Stroke((line,), color=color, width=_EDGE, dash=dash))
     return marks
 
 

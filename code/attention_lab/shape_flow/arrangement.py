@@ -33,12 +33,14 @@ class Found:
     root : what was rearranged.
     step : the step that completes it, or None if it is not judged.
     sentence : what was found.
+    elements : how many were compared.
     """
 
     pattern: str
     root: str
     step: int | None
     sentence: str
+    elements: int = 0
 
     def __str__(self) -> str:
         return f"{'?' if self.step is None else '✓'} {self.sentence}"
@@ -164,6 +166,7 @@ def _judge(
     covered, right, last = np.zeros(root.size, dtype=bool), None, ""
     wrong: list[tuple[Step, Value, _Form]] = []
     turned: list[tuple[Value, str]] = []
+    suspects: list[tuple[Step, Value, _Form]] = []
     for step, value in heirs:
         same = [f for f in forms if f.codes.shape == value.shape]
         exact = [f for f in same if (f.codes == value.line).all()]
@@ -175,6 +178,8 @@ def _judge(
         order = None if merge else _turned(pattern, expected, value.line)
         if order:
             turned.append((value, order))
+            if same:  # its axes are as long: right only if all comes right
+                suspects.append((step, value, same[0]))
         elif same:
             closest = min(
                 same, key=lambda f: int((f.codes != value.line).sum())
@@ -184,7 +189,12 @@ def _judge(
     if right is not None and not used:
         return _Judged(right=_found(pattern, root, right, last))
     if wrong:
-        return _Judged(wrong=_error(flow, root, pattern, *(used or wrong)[0]))
+        first = (
+            used[0]
+            if right is not None
+            else min(wrong + suspects, key=lambda w: w[0].number)
+        )
+        return _Judged(wrong=_error(flow, root, pattern, *first))
     return _judge_turned(flow, root, pattern, turned, covered, heirs)
 
 
@@ -200,6 +210,7 @@ def _found(pattern: Pattern, root: Root, step: Step, words: str) -> Found:
         step.number,
         f"{root.name}: step {step.number}, {step.call}, holds every element "
         f"where {words} has it",
+        root.size,
     )
 
 
@@ -322,6 +333,7 @@ def _judge_turned(
                     "missing.",
                     step=step.number,
                     share=1.0,
+                    pattern=pattern.text,
                 )
             )
     if last is not None and taken.all():
@@ -362,6 +374,7 @@ def _error(
         f"{list(index)} it holds {found}; {wanted} belongs there.",
         step=step.number,
         share=share,
+        pattern=pattern.text,
         element=index,
         found=found,
         expected=wanted,
@@ -381,7 +394,7 @@ def _judge_joined(flow: Any, pattern: Pattern) -> Iterator[_Judged]:
             expected = pattern.joined(used)
             if expected is None or expected.shape != value.shape:
                 continue
-            first = Root("the heads", "computed", None, (), 0, ())
+            first = Root("the heads", "computed", None, value.shape, 0, ())
             if (expected == value.line).all():
                 yield _Judged(
                     right=_found(pattern, first, step, pattern.target)

@@ -212,8 +212,9 @@ class Book:
                 )
                 continue
             parents.append((codes[0].numpy(), theirs))
+        made = "constant" if self._all_constant(parents) else "computed"
         facts = {
-            "kind": "opaque" if reason else "computed",
+            "kind": "opaque" if reason else made,
             "letters": letters,
             "why": why,
             "parents": tuple(parents),
@@ -263,6 +264,14 @@ class Book:
                 why[axis] = reason or "nothing says which axis it is"
         return tuple(letters), why
 
+    def _all_constant(self, parents: list[tuple]) -> bool:
+        """Whether no input has a part in any of these codes."""
+        return all(
+            root.kind == "constant"
+            for codes, _ in parents
+            for root in roots_in(self.memory.roots, codes.reshape(-1))
+        )
+
     def _is_constant(self, value: Value) -> bool:
         """Whether a value was made from no input at all."""
         if value.codes is None:
@@ -284,7 +293,7 @@ class Book:
 
         `letters` are those it had before it was written into: its axes stay.
         """
-        if tensor.numel() > MOST_ELEMENTS:
+        if _shape(tensor) and tensor.numel() > MOST_ELEMENTS:
             why = f"it has {tensor.numel()} elements, more than we follow"
             return self.lose(tensor, name, step, why, memory=memory, of=of)
         if self.lost(tensor):
@@ -344,7 +353,7 @@ class Book:
         memory: str = "new",
         of: str = "",
     ) -> Value:
-        shape = tuple(tensor.shape)
+        shape = _shape(tensor)
         try:
             strided = tensor.layout == torch.strided
             strides = tuple(tensor.stride()) if strided else ()
@@ -372,10 +381,9 @@ class Book:
             if value is old:
                 self._pages[key] = (tensor, new, state)
 
-    def find(self, tensor: Any) -> Value | None:
-        """Return what is known about a returned tensor, or None."""
-        page = self._pages.get(id(tensor))
-        return None if page is None else page[1]
+    def has_seen(self, tensor: Tensor) -> bool:
+        """Whether this very tensor went in or came out of a step."""
+        return id(tensor) in self._pages
 
     def _state(self, tensor: Tensor) -> tuple:
         """Return what has to be the same for an entry to be still true."""
@@ -384,7 +392,14 @@ class Book:
             writes = self.memory.writes(tensor) if self.knows(tensor) else 0
         except Exception:
             strides, writes = (), 0
-        return tuple(tensor.shape), strides, writes
+        return _shape(tensor), strides, writes
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    try:
+        return tuple(tensor.shape)
+    except RuntimeError:  # a nested tensor has none
+        return ()
 
 
 def _sentence(error: Exception) -> str:

@@ -208,7 +208,7 @@ def einops_call(stop: FrameType | None) -> tuple[FrameType, str, str] | None:
     while frame is not None and frame is not stop:
         if _is_einops(frame.f_code):
             found = frame  # the outermost: rearrange is built on reduce
-        elif found is not None:
+        elif found is not None and "einops" not in frame.f_code.co_filename:
             break
         frame = frame.f_back
     if found is None:
@@ -220,7 +220,9 @@ _EINOPS = frozenset({"rearrange", "reduce", "repeat", "einsum", "forward"})
 
 
 def _is_einops(code: CodeType) -> bool:
-    return "einops" in Path(code.co_filename).parts and code.co_name in _EINOPS
+    folder, file = Path(code.co_filename).parts[-2:]
+    here = (folder, file) == ("einops", "einops.py") or folder == "layers"
+    return here and "einops" in code.co_filename and code.co_name in _EINOPS
 
 
 def _einops_words(frame: FrameType) -> tuple[str, str]:
@@ -258,6 +260,8 @@ def opened(function: Any) -> FunctionType | None:
         for name in function.__globals__
         if name.startswith("has_torch_function")
     }
+    if not known:
+        return None
     copy = FunctionType(
         function.__code__,
         {**function.__globals__, **known},

@@ -14,6 +14,7 @@ class WrongElements(ShapeMismatch):
     ----------
     step : number of the first step that goes wrong.
     share : part of its elements that are misplaced, 0 … 1.
+    pattern : the rearrangement that was wanted.
     element : index of one misplaced element in the step's result.
     found, expected : what that element is, and what belongs there.
     """
@@ -24,6 +25,7 @@ class WrongElements(ShapeMismatch):
         *,
         step: int,
         share: float,
+        pattern: str,
         element: tuple[int, ...] = (),
         found: str = "",
         expected: str = "",
@@ -31,6 +33,7 @@ class WrongElements(ShapeMismatch):
         super().__init__(sentence)
         self.step = step
         self.share = share
+        self.pattern = pattern
         self.element = element
         self.found = found
         self.expected = expected

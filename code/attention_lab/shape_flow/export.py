@@ -6,8 +6,10 @@
      "sizes": {letter: size},
      "inputs": [value …], "steps": [step …], "outputs": [value name …],
      "roots": [root …], "notes": [text …],
-     "verified": [{"step": number or null (not judged), "text"} …],
-     "failures": [{"step", "share": of misplaced elements, "text"} …]}
+     "verified": [{"step": number or null (not judged), "pattern", "root",
+                   "elements": how many were compared, "text"} …],
+     "failures": [{"step", "pattern", "share": of misplaced elements,
+                   "element": index of one, "text"} …]}
 
     value: {"name", "step": number or null, "shape", "strides" (in numbers),
             "offset", "dtype", "letters": one per axis, "?" where unknown,
@@ -63,11 +65,23 @@ def to_dict(flow: Any) -> dict[str, Any]:
         ],
         "notes": list(flow.notes),
         "verified": [
-            {"step": found.step, "text": found.sentence}
+            {
+                "step": found.step,
+                "pattern": found.pattern,
+                "root": found.root,
+                "elements": found.elements,
+                "text": found.sentence,
+            }
             for found in flow.verified
         ],
         "failures": [
-            {"step": error.step, "share": error.share, "text": str(error)}
+            {
+                "step": error.step,
+                "pattern": error.pattern,
+                "share": error.share,
+                "element": list(error.element),
+                "text": str(error),
+            }
             for error in flow.failures
         ],
     }

@@ -70,7 +70,7 @@ class _Block:
     """The shadow of one storage; `keep` stops its address being reused."""
 
     itemsize: int
-    codes: Tensor
+    codes: tuple[Tensor, Tensor]  # as_strided counts from a storage's start
     keep: Any
     writes: int = 0
 
@@ -105,7 +105,7 @@ class Memory:
         """Store codes beside a tensor's numbers."""
         block = self._block(tensor)
         places = torch.as_strided(
-            torch.arange(block.codes.shape[1], device="cpu"),
+            torch.arange(len(block.codes[0]), device="cpu"),
             tensor.size(),
             tensor.stride(),
             tensor.storage_offset(),
@@ -174,9 +174,11 @@ class Memory:
             if size > 8 * MOST_ELEMENTS:
                 raise Untraceable(f"its storage holds {size} numbers")
             codes = torch.full(
-                (2, size), UNKNOWN, dtype=torch.int64, device="cpu"
+                (size,), UNKNOWN, dtype=torch.int64, device="cpu"
             )
-            block = _Block(tensor.element_size(), codes, storage)
+            block = _Block(
+                tensor.element_size(), (codes, codes.clone()), storage
+            )
             self._blocks[key] = block
         if block.itemsize != tensor.element_size():
             raise Untraceable(

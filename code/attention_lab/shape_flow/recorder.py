@@ -38,6 +38,7 @@ class Recorder(TorchFunctionMode):
         self.steps: list[Step] = []
         self.notes: list[str] = []
         self._group: _Group | None = None
+        self._open: list[Any] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: Any = None
@@ -47,9 +48,8 @@ class Recorder(TorchFunctionMode):
         name = calls.name_of(func)
         if not _is_known(name):
             inside = calls.opened(func)
-            if inside is not None:
-                with self:
-                    return inside(*args, **kwargs)
+            if inside is not None and func not in self._open:
+                return self._look_inside(func, inside, args, kwargs)
         operands = _unique(tensors_in(args, kwargs))
         before = self._before(name, operands)
         result = func(*args, **kwargs)
@@ -59,6 +59,17 @@ class Recorder(TorchFunctionMode):
         except Exception as error:  # the traced function must not notice
             self._give_up(name, args, kwargs, result, error)
         return result
+
+    def _look_inside(
+        self, func: Any, inside: Any, args: tuple, kwargs: dict
+    ) -> Any:
+        """Run torch's own Python function so that its steps are seen."""
+        self._open.append(func)
+        try:
+            with self:
+                return inside(*args, **kwargs)
+        finally:
+            self._open.pop()
 
     def finish(self) -> None:
         """Close what is open."""
@@ -154,7 +165,13 @@ class Recorder(TorchFunctionMode):
         changed = [t for t in fresh if id(t) in snapshots]
         new = [t for t in fresh if id(t) not in snapshots]
         new = [t for t in new if not self.book.knows(t)]
-        if name in calls.CASTS or (name in calls.MOVES):
+        if name in calls.MOVES and any(
+            t.dtype != operands[0].dtype and self.book.knows(t)
+            for t in fresh
+            if operands
+        ):
+            raise Untraceable("it reads the same memory as another type")
+        if name in calls.CASTS or name in calls.MOVES:
             run_on_codes(
                 self.book, name, func, args, kwargs, new, changed, operands
             )

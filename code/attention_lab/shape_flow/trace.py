@@ -112,15 +112,14 @@ def _take_results(flow: ShapeFlow, book: Book, result: Any) -> None:
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
             continue
-        value = book.find(leaf)
-        if value is None:
-            value = book.look(leaf)
-            if value.memory == "constant":
-                flow.notes = (
-                    *flow.notes,
-                    "a returned tensor was made outside of the torch calls "
-                    "that are seen: cannot follow it",
-                )
+        was_seen = book.has_seen(leaf)
+        value = book.look(leaf)
+        if not was_seen and value.memory == "constant":
+            flow.notes = (
+                *flow.notes,
+                "a returned tensor was made outside of the torch calls "
+                "that are seen: cannot follow it",
+            )
         outputs.append(value)
     flow.outputs = tuple(outputs)
     if not outputs:
@@ -270,11 +269,21 @@ def _check_sizes(flow: ShapeFlow, sizes: dict[str, int]) -> None:
         sizes["H"] = E // D
 
 
+def _layers(function: Any) -> Iterator[Any]:
+    """Return a callable, and what lies below partial and wraps."""
+    yield function
+    while not isinstance(function, nn.Module):
+        inner = getattr(function, "func", None)  # functools.partial
+        inner = inner or getattr(function, "__wrapped__", None)
+        if inner is None:
+            return
+        function = inner
+        yield function
+
+
 def _modules_of(function: Any) -> Iterator[tuple[str, nn.Module]]:
     """Return the modules that a callable can be seen to use."""
-    function = inspect.unwrap(function)
-    while hasattr(function, "func") and not isinstance(function, nn.Module):
-        function = function.func  # functools.partial
+    *_, function = _layers(function)
     if isinstance(function, nn.Module):
         yield "", function
         return
@@ -308,7 +317,7 @@ def _parameter_names(function: Any) -> Iterator[tuple[int, str]]:
 
 def _cannot_follow(function: Any, args: tuple, kwargs: dict) -> str:
     """Say why nothing would be seen, or ""."""
-    if _is_compiled(function):
+    if any(_is_compiled(layer) for layer in _layers(function)):
         return (
             "cannot follow: it is compiled, and its steps run outside of "
             "Python. Trace the function as it was before torch.compile or "
