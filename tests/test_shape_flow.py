@@ -347,3 +347,12 @@ def test_json_is_the_documented_schema_and_the_same_twice():
     np.testing.assert_array_equal(codes - root["offset"], split)
     assert data["steps"][0]["source"]["file"] == "test_shape_flow.py"
     assert str(Path(__file__).parent) not in text
+
+
+def test_code_without_a_file_is_followed_as_well():
+    space = {"rearrange": rearrange}
+    source = "def f(x): return rearrange(x, 'b l (h d) -> b h l d', h=4)"
+    exec(compile(source, "<cell>", "exec"), space)
+    flow = trace_shapes(space["f"], tokens(), letters=AXES)
+    assert axes(flow) == ["B H L D"]
+    assert flow.steps[0].kind == "moves"

@@ -154,5 +154,5 @@ def test_any_shape_is_drawn_soundly(problems, data):
         return x.permute(*range(x.ndim)[::-1]).reshape(-1).flip(0)
 
     x = torch.zeros(shape)
-    flow = trace_shapes(turn, x, letters={"x": "PBHLE"[-len(shape) :]})
+    flow = trace_shapes(turn, x, letters={"x": "BSPLD"[-len(shape) :]})
     assert problems(flow.draw().panels) == []

@@ -220,7 +220,7 @@ _EINOPS = frozenset({"rearrange", "reduce", "repeat", "einsum", "forward"})
 
 
 def _is_einops(code: CodeType) -> bool:
-    folder, file = Path(code.co_filename).parts[-2:]
+    folder, file = ("", *Path(code.co_filename).parts)[-2:]
     here = (folder, file) == ("einops", "einops.py") or folder == "layers"
     return here and "einops" in code.co_filename and code.co_name in _EINOPS
 

@@ -114,7 +114,7 @@ def _take_results(flow: ShapeFlow, book: Book, result: Any) -> None:
             continue
         was_seen = book.has_seen(leaf)
         value = book.look(leaf)
-        if not was_seen and value.memory == "constant":
+        if not was_seen and (value.memory == "constant" or value.reason):
             flow.notes = (
                 *flow.notes,
                 "a returned tensor was made outside of the torch calls "
