@@ -3,13 +3,12 @@
 Reads the data of `ShapeFlow.to_dict()`, schema `shape_flow.v1`.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attention_lab.figures.data import as_text, shown_places
+from attention_lab.figures.data import as_text
+from attention_lab.figures.flow_box import WIDTH, colors_of, draw_box
 from attention_lab.figures.flow_data import (
-    Cells,
     cells_of,
     check_flow,
     check_views,
@@ -19,40 +18,26 @@ from attention_lab.figures.marks import (
     Box,
     Label,
     Mark,
-    Stroke,
     shorten,
     text_width,
 )
 from attention_lab.figures.palette import (
-    AXIS_COLORS,
-    CELL_EDGE,
     MUTED,
     STATE_COLORS,
     ink_on,
-    token_color,
 )
 from attention_lab.figures.parts import (
     AXIS_NOUNS,
     CHIP,
-    cell,
-    cell_font,
     chip,
-    hatch,
     note,
 )
 from attention_lab.figures.picture import (
-    MAX_PANEL_WIDTH,
     Panel,
     Picture,
     Table,
     Verdict,
 )
-
-MOST_ROWS, MOST_COLUMNS, MOST_SHEETS = 8, 12, 4
-_WIDTH = MAX_PANEL_WIDTH - 4
-_DEPTH = 9.0  # how far each sheet behind sticks out
-_EDGE = 4.0
-_NAMELESS = CELL_EDGE
 
 
 def draw_shape_flow(
@@ -188,9 +173,9 @@ def _panel(
     wrong = (failed or {}).get(step["number"]) if step else None
     name = f"{step['number']}  {step['call']}" if step else value["name"]
     style = {"mono": True, "bold": True}
-    text = shorten(name, 13, _WIDTH, **style)
+    text = shorten(name, 13, WIDTH, **style)
     marks: list[Mark] = [Label(0, 8, text, 13, anchor="start", **style)]
-    line = shorten(_second_line(value, step), 11, _WIDTH)
+    line = shorten(_second_line(value, step), 11, WIDTH)
     marks.append(note(0, 27, line))
     y = 44.0
     if step is None:
@@ -199,7 +184,7 @@ def _panel(
     if wrong is not None:
         marks += _wrong_line(y + 5, wrong)
         y += 24
-    grid, y = _grid(cells_of(data, value), value, y)
+    grid, y = draw_box(cells_of(data, value), value, y)
     marks += grid
     y += 16
     for letter, size, stride, why in _axes(value):
@@ -232,7 +217,7 @@ def _wrong_line(y: float, wrong: Mapping[str, Any]) -> list[Mark]:
     """Say that this step is the one that goes wrong."""
     fill = STATE_COLORS["wrong"]
     text = f"✗ goes wrong here: {wrong['share']:.1%} misplaced"
-    width = min(_WIDTH, text_width(text, 12, bold=True) + 12)
+    width = min(WIDTH, text_width(text, 12, bold=True) + 12)
     return [
         Box(0, y - 10, width, 20, fill=fill, edge=None),
         Label(
@@ -250,17 +235,6 @@ def _axes(value: Mapping[str, Any]) -> list[tuple[str, int, Any, str]]:
         (letter, size, stride, value["why"].get(str(axis), ""))
         for axis, (letter, size, stride) in enumerate(rows)
     ]
-
-
-def colors_of(letter: str) -> list[str]:
-    """Return a colour per factor of an axis.
-
-    Examples
-    --------
-    >>> colors_of("B·H") == [AXIS_COLORS["B"], AXIS_COLORS["H"]]
-    True
-    """
-    return [AXIS_COLORS.get(part, _NAMELESS) for part in letter.split("·")]
 
 
 def _axis_line(y: float, letter: str, size: int, stride: Any) -> list[Mark]:
@@ -295,109 +269,11 @@ def _wrapped(text: str, size: float = 11) -> list[str]:
     lines, line = [], ""
     for word in text.split():
         longer = f"{line} {word}".strip()
-        if line and text_width(longer, size) > _WIDTH - 24:
+        if line and text_width(longer, size) > WIDTH - 24:
             lines.append(line)
             longer = word
         line = longer
-    return [shorten(part, size, _WIDTH - 24) for part in [*lines, line]]
-
-
-def _grid(
-    cells: Cells, value: Mapping[str, Any], y: float
-) -> tuple[list[Mark], float]:
-    """Draw the front sheet with its cells, the sheets behind, the edges."""
-    letters = ["1", "1", *value["letters"]]
-    shape = [1, 1, *value["shape"]]
-    rows = shown_places(shape[-2], MOST_ROWS)
-    columns = shown_places(shape[-1], MOST_COLUMNS)
-    deep = len(value["shape"]) > 2
-    behind = min(shape[-3], MOST_SHEETS) - 1 if deep else 0
-    room = _WIDTH - _EDGE - behind * _DEPTH
-    side = min(26.0, math.floor(room / len(columns)))
-    height = min(side, 22.0)
-    x, y = _EDGE, y + behind * _DEPTH
-    right, bottom = x + side * len(columns), y + height * len(rows)
-    marks: list[Mark] = []
-    for place in range(behind, 0, -1):
-        far, near = place * _DEPTH, (place - 1) * _DEPTH
-        corner = (
-            (x + far, y - near),
-            (x + far, y - far),
-            (right + far, y - far),
-            (right + far, bottom - far),
-            (right + near, bottom - far),
-        )
-        marks.append(Stroke((corner,), color=MUTED, width=0.8))
-    texts = [
-        str(cells.columns[r, c])
-        for r in rows
-        for c in columns
-        if r is not None and c is not None
-    ]
-    font = cell_font([*texts, "0"], side, 10)
-    for i, row in enumerate(rows):
-        for j, column in enumerate(columns):
-            left, top = x + j * side, y + i * height
-            if row is None or column is None:
-                marks += _gap(left + side / 2, top + height / 2, i, j, row)
-                continue
-            marks += _cell(cells, row, column, left, top, side, height, font)
-    if cells.tokens is None:
-        marks.append(hatch(x, y, right - x, bottom - y))
-    marks += _edge((x, bottom + 2), (right, bottom + 2), letters[-1])
-    if len(value["shape"]) > 1:
-        marks += _edge((x - 2, y), (x - 2, bottom), letters[-2])
-    if behind:
-        far = behind * _DEPTH
-        marks += _edge(
-            (right + 2, bottom), (right + 2 + far, bottom - far), letters[-3]
-        )
-    return marks, bottom + 6
-
-
-def _cell(
-    cells: Cells,
-    row: int,
-    column: int,
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-    font: float,
-) -> list[Mark]:
-    """Draw one element: shade by token, number by column."""
-    if cells.tokens is None or cells.tokens[row, column] < 0:
-        return [Box(x, y, width, height, edge=CELL_EDGE, edge_width=0.6)]
-    fill = token_color(int(cells.tokens[row, column]), cells.count)
-    text = str(cells.columns[row, column]) if font else ""
-    return cell(x, y, width, height, fill, text, size=font or 10)
-
-
-def _gap(x: float, y: float, i: int, j: int, row: int | None) -> list[Mark]:
-    """Mark the break in a long axis once."""
-    if row is None:
-        return [Label(x, y, "⋮", 11, color=MUTED)] if j == 0 else []
-    return [Label(x, y, "…", 11, color=MUTED)] if i == 0 else []
-
-
-def _edge(
-    start: tuple[float, float], end: tuple[float, float], letter: str
-) -> list[Mark]:
-    """Draw an edge in the colours of its axis, one piece per factor."""
-    colors = colors_of(letter)
-    marks: list[Mark] = []
-    for place, color in enumerate(colors):
-        a, b = place / len(colors), (place + 1) / len(colors)
-        line = tuple(
-            (
-                start[0] + part * (end[0] - start[0]),
-                start[1] + part * (end[1] - start[1]),
-            )
-            for part in (a, b)
-        )
-        dash = (3.0, 2.0) if letter == "?" else None
-        marks.append(Stroke((line,), color=color, width=_EDGE, dash=dash))
-    return marks
+    return [shorten(part, size, WIDTH - 24) for part in [*lines, line]]
 
 
 def _describe(name: str, value: Mapping[str, Any], wrong: Any) -> str:

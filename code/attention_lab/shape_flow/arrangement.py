@@ -6,7 +6,6 @@ those codes, and wrong if it holds others. Nothing is judged by the names of
 functions, so any way of writing the right thing is right.
 """
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from attention_lab.shape_flow.errors import CannotFollow, WrongElements
+from attention_lab.shape_flow.forms import Form, forms_of, turned_order
 from attention_lab.shape_flow.memory import Root, roots_in
 from attention_lab.shape_flow.origins import name_element
 from attention_lab.shape_flow.pattern import Pattern
@@ -46,14 +46,6 @@ class Found:
         return f"{'?' if self.step is None else '✓'} {self.sentence}"
 
     __repr__ = __str__
-
-
-@dataclass(frozen=True)
-class _Form:
-    """An accepted way to hold the rearranged elements."""
-
-    words: str
-    codes: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -156,7 +148,7 @@ def _judge(
     flow: Any, root: Root, pattern: Pattern, expected: np.ndarray, merge: bool
 ) -> _Judged:
     """Look at every later tensor that holds elements of this root only."""
-    forms = list(_forms(pattern, expected, merge))
+    forms = list(forms_of(pattern, expected, merge))
     heirs = [
         (step, value)
         for step in flow.steps
@@ -164,9 +156,9 @@ def _judge(
         if value.line is not None and _is_heir(value.line, root)
     ]
     covered, right, last = np.zeros(root.size, dtype=bool), None, ""
-    wrong: list[tuple[Step, Value, _Form]] = []
+    wrong: list[tuple[Step, Value, Form]] = []
     turned: list[tuple[Value, str]] = []
-    suspects: list[tuple[Step, Value, _Form]] = []
+    suspects: list[tuple[Step, Value, Form]] = []
     for step, value in heirs:
         same = [f for f in forms if f.codes.shape == value.shape]
         exact = [f for f in same if (f.codes == value.line).all()]
@@ -175,7 +167,7 @@ def _judge(
             if covered.all() and right is None:
                 right, last = step, exact[0].words
             continue
-        order = None if merge else _turned(pattern, expected, value.line)
+        order = None if merge else turned_order(pattern, expected, value.line)
         if order:
             turned.append((value, order))
             if same:  # its axes are as long: right only if all comes right
@@ -212,82 +204,6 @@ def _found(pattern: Pattern, root: Root, step: Step, words: str) -> Found:
         f"where {words} has it",
         root.size,
     )
-
-
-def _forms(
-    pattern: Pattern, expected: np.ndarray, merge: bool
-) -> Iterator[_Form]:
-    """Return the right arrangement, and others that say the same.
-
-    A split may have its last two axes swapped (keys, transposed for the
-    product), batch and heads merged (for bmm), or be cut along P or H. A
-    merge may have batch and tokens swapped or merged.
-    """
-    names = pattern.right
-    if merge:
-        yield _Form(pattern.target, expected)
-        if expected.ndim == 3:
-            batch, token, width = names
-            swapped = expected.swapaxes(0, 1)
-            size = expected.shape[2]
-            yield _Form(f"{token} {batch} {width}", swapped)
-            yield _Form(
-                f"({batch} {token}) {width}", expected.reshape(-1, size)
-            )
-            yield _Form(f"({token} {batch}) {width}", swapped.reshape(-1, size))
-        return
-    cut = [axis for axis, name in enumerate(names) if name in ("p", "h")]
-    for count in range(len(cut) + 1):
-        for axes in itertools.combinations(cut, count):
-            ranges = [range(expected.shape[axis]) for axis in axes]
-            for places in itertools.product(*ranges):
-                index: list[Any] = [slice(None)] * expected.ndim
-                for axis, place in zip(axes, places, strict=True):
-                    index[axis] = place
-                left = [n for a, n in enumerate(names) if a not in axes]
-                at = "".join(
-                    f", {names[a]} = {p}"
-                    for a, p in zip(axes, places, strict=True)
-                )
-                yield from _turns(left, expected[tuple(index)], at)
-
-
-def _turns(names: list[str], codes: np.ndarray, at: str) -> Iterator[_Form]:
-    """Return a piece of a split in its accepted orders of axes."""
-    if codes.ndim < 2:
-        return
-    *lead, row, column = names
-    for order, turned in (
-        ([row, column], codes),
-        ([column, row], codes.swapaxes(-1, -2)),
-    ):
-        yield _Form(" ".join([*lead, *order]) + at, turned)
-        if len(lead) == 2:
-            merged = turned.reshape(-1, *turned.shape[2:])
-            words = f"({' '.join(lead)}) {' '.join(order)}"
-            yield _Form(words + at, merged)
-
-
-def _turned(
-    pattern: Pattern, expected: np.ndarray, line: np.ndarray
-) -> str | None:
-    """Return the order of axes in which these are the right elements."""
-    pieces = [(pattern.right, expected)]
-    if "p" in pattern.right:
-        axis = pattern.right.index("p")
-        left = [n for n in pattern.right if n != "p"]
-        pieces += [
-            (left, np.take(expected, p, axis))
-            for p in range(expected.shape[axis])
-        ]
-    for names, codes in pieces:
-        if sorted(codes.shape) != sorted(line.shape):
-            continue
-        for order in itertools.permutations(range(codes.ndim)):
-            turned = codes.transpose(order)
-            if turned.shape == line.shape and (turned == line).all():
-                return " ".join(names[i] for i in order)
-    return None
 
 
 def _consumers(flow: Any, value: Value) -> list[Step]:
@@ -358,7 +274,7 @@ def _where(step: Step) -> str:
 
 def _error(
     flow: Any, root: Root, pattern: Pattern, step: Step, value: Value,
-    form: _Form,
+    form: Form,
 ) -> WrongElements:  # fmt: skip
     """Say which step has the shape and not the elements, and show one."""
     differs = form.codes != value.line
@@ -400,7 +316,7 @@ def _judge_joined(flow: Any, pattern: Pattern) -> Iterator[_Judged]:
                     right=_found(pattern, first, step, pattern.target)
                 )
             elif {r.step for r in used} != {None}:
-                form = _Form(pattern.target, expected)
+                form = Form(pattern.target, expected)
                 yield _Judged(
                     wrong=_error(flow, first, pattern, step, value, form)
                 )

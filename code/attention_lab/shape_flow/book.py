@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attention_lab.shape_flow.constants import all_constant, is_constant
 from attention_lab.shape_flow.factors import size_letter
 from attention_lab.shape_flow.letters import letters_of
 from attention_lab.shape_flow.memory import (
     MOST_ELEMENTS,
     Memory,
     Untraceable,
-    roots_in,
     storage_key,
 )
 from attention_lab.shape_flow.rules import Rule
@@ -212,7 +212,11 @@ class Book:
                 )
                 continue
             parents.append((codes[0].numpy(), theirs))
-        made = "constant" if self._all_constant(parents) else "computed"
+        made = (
+            "constant"
+            if all_constant(self.memory.roots, [codes for codes, _ in parents])
+            else "computed"
+        )
         facts = {
             "kind": "opaque" if reason else made,
             "letters": letters,
@@ -242,7 +246,7 @@ class Book:
                     mine = mine[1] if isinstance(mine, tuple) else mine
                     if mine == plain:
                         seen.append(value.letters[at])
-                        if not self._is_constant(value):
+                        if not is_constant(self.memory.roots, value):
                             weights = False
                             reason = reason or value.why.get(at, "")
             named = [x for x in seen if x not in ("?", "1")]
@@ -263,21 +267,6 @@ class Book:
             if letter == "?":
                 why[axis] = reason or "nothing says which axis it is"
         return tuple(letters), why
-
-    def _all_constant(self, parents: list[tuple]) -> bool:
-        """Whether no input has a part in any of these codes."""
-        return all(
-            root.kind == "constant"
-            for codes, _ in parents
-            for root in roots_in(self.memory.roots, codes.reshape(-1))
-        )
-
-    def _is_constant(self, value: Value) -> bool:
-        """Whether a value was made from no input at all."""
-        if value.codes is None:
-            return value.memory == "constant"
-        used = roots_in(self.memory.roots, value.codes.reshape(-1))
-        return all(root.kind == "constant" for root in used)
 
     def enter(
         self,
