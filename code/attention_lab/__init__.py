@@ -10,7 +10,8 @@ Read the modules in this order:
 5. `gpu`: where the CUDA kernels run.
 6. `verify`: the checks that the reader sees, and the verifier of functions,
    modules and kernels.
-7. `figures`: pictures drawn from the arrays of a run.
+7. `shape_flow`: what each step of any torch callable does to axes and elements.
+8. `figures`: pictures drawn from the arrays of a run.
 
 Importing this package imports none of torch, numba and matplotlib.
 """

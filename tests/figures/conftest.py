@@ -9,10 +9,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from attention_lab import figures
 from attention_lab.figures.marks import Box, Label
 from attention_lab.figures.palette import OPACITY, contrast
+from attention_lab.shape_flow import trace_shapes
 
 
 def _problems(panel):
@@ -162,6 +164,19 @@ def build():
     }
 
 
+def shape_flow_picture(x):
+    """Trace and draw a head split and its merge."""
+
+    def split_and_merge(x):
+        heads = x.view(*x.shape[:2], 3, -1).transpose(1, 2)
+        return heads.transpose(1, 2).flatten(2)
+
+    x = torch.from_numpy(x)
+    flow = trace_shapes(split_and_merge, x, letters={"x": "BLE", "H": 3})
+    flow.verify(split="b l (h d) -> b h l d")
+    return flow.draw()
+
+
 @pytest.fixture(scope="session")
 def every_picture():
     """One picture of each kind, at sizes that are different primes."""
@@ -205,6 +220,7 @@ def every_picture():
             tolerance=1e-12, provenance="a test",
         ),
         "map": figures.draw_attention_map(image, looks, query=6),
+        "flow": shape_flow_picture(x),
         "heatmap": figures.draw_heatmap(weights[0, 0]),
         "patches": figures.draw_patches(image, patches),
     }  # fmt: skip

@@ -11,6 +11,7 @@ made of), then one module per figure.
 from attention_lab.figures.attention_map import draw_attention_map
 from attention_lab.figures.element_order import draw_element_order
 from attention_lab.figures.flash_frames import draw_flash_frames
+from attention_lab.figures.flow_steps import draw_shape_flow
 from attention_lab.figures.heatmap import draw_heatmap
 from attention_lab.figures.memory_strip import draw_memory_strip
 from attention_lab.figures.packing_map import draw_packing
@@ -34,6 +35,7 @@ __all__ = [
     "draw_packing",
     "draw_patches",
     "draw_running_softmax",
+    "draw_shape_flow",
     "draw_shapes",
     "draw_tiles",
     "trace_of_row",
