@@ -160,9 +160,7 @@ def attention_gradients_reference(
         d_weights = values @ d_out[b, h, row]
         d_scores = weights * (d_weights - weights @ d_weights)
         dq[b, h, row] = call.scale * (d_scores @ keys)
-        dk[b, h_kv, visible] += call.scale * np.outer(
-            d_scores, q[b, h, row]
-        )
+        dk[b, h_kv, visible] += call.scale * np.outer(d_scores, q[b, h, row])
         dv[b, h_kv, visible] += np.outer(weights, d_out[b, h, row])
     return ReferenceGradients(dq, dk, dv)
 

@@ -13,6 +13,7 @@ import pytest
 from attention_lab import figures
 from attention_lab.figures.marks import Box, Label
 from attention_lab.figures.palette import OPACITY, contrast
+from attention_lab.steps.flash_theatre import record_theatre
 
 
 def _problems(panel):
@@ -163,7 +164,13 @@ def build():
 
 
 @pytest.fixture(scope="session")
-def every_picture():
+def theatre():
+    """All recorded runs of the flash theatre; copy it before changing it."""
+    return record_theatre()
+
+
+@pytest.fixture(scope="session")
+def every_picture(theatre):
     """One picture of each kind, at sizes that are different primes."""
     rng = np.random.default_rng(0)
     B, H, L, S, D = 2, 3, 5, 7, 11
@@ -204,6 +211,7 @@ def every_picture():
             TILE_S=4, tile_row=2, output_error=2e-16, lse_error=0.0,
             tolerance=1e-12, provenance="a test",
         ),
+        "theatre": figures.draw_flash_theatre(theatre).picture,
         "map": figures.draw_attention_map(image, looks, query=6),
         "heatmap": figures.draw_heatmap(weights[0, 0]),
         "patches": figures.draw_patches(image, patches),

@@ -5,13 +5,16 @@ no script, no style sheet and no network, in light and in dark, on a phone and
 in print. A figure reads arrays and traces; it never runs a step itself.
 
 Reading order: `picture` (what a figure is), `palette` and `marks` (what it is
-made of), then one module per figure.
+made of), `live` and `interactive` (the figures a reader can walk through), then
+one module per figure.
 """
 
 from attention_lab.figures.attention_map import draw_attention_map
 from attention_lab.figures.element_order import draw_element_order
 from attention_lab.figures.flash_frames import draw_flash_frames
+from attention_lab.figures.flash_theatre import draw_flash_theatre
 from attention_lab.figures.heatmap import draw_heatmap
+from attention_lab.figures.live import LiveFigure, live
 from attention_lab.figures.memory_strip import draw_memory_strip
 from attention_lab.figures.packing_map import draw_packing
 from attention_lab.figures.patches import draw_patches
@@ -22,6 +25,7 @@ from attention_lab.figures.shape_boxes import draw_shapes
 from attention_lab.figures.tile_board import draw_tiles
 
 __all__ = [
+    "LiveFigure",
     "Panel",
     "Picture",
     "Table",
@@ -29,6 +33,7 @@ __all__ = [
     "draw_attention_map",
     "draw_element_order",
     "draw_flash_frames",
+    "draw_flash_theatre",
     "draw_heatmap",
     "draw_memory_strip",
     "draw_packing",
@@ -36,5 +41,6 @@ __all__ = [
     "draw_running_softmax",
     "draw_shapes",
     "draw_tiles",
+    "live",
     "trace_of_row",
 ]
