@@ -170,12 +170,12 @@ SPOILT = [
     (
         lambda r: put(r["runs"][0], "acc", 2, 5, math.nan),
         ValueError,
-        r"runs\[0\]\.acc\[2\]\[5\] must be one finite number",
+        r"runs\[0\]\.acc\[2\] holds nan at \[5\]",
     ),
     (
         lambda r: put(r["runs"][1], "scores", 0, 0, math.inf),
         ValueError,
-        r"runs\[1\]\.scores\[0\]\[0\]",
+        r"runs\[1\]\.scores\[0\] holds inf at \[0\]",
     ),
     (
         lambda r: r["runs"][0]["row_max"][3].pop(),

@@ -68,8 +68,9 @@ def draw_flash_theatre(
     saved = ""
     if moved is not None:
         saved = (
-            f" The run moves {moved['total']} numbers to and from memory; "
-            f"three kernels that store the scores move {moved['naive']}."
+            f" The kernel of the run {run['name']} moves {moved['total']} "
+            "numbers to and from memory; three kernels that store the scores "
+            f"move {moved['naive']}."
         )
     picture = Picture(
         panels,

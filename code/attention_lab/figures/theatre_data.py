@@ -10,6 +10,7 @@ from typing import Any
 
 from attention_lab.axes import ShapeMismatch
 from attention_lab.figures.data import (
+    as_array,
     as_number,
     as_sequence,
     as_text,
@@ -144,6 +145,4 @@ def _check_numbers(name: str, numbers: Any, sizes: tuple[int, ...]) -> None:
         raise ShapeMismatch(
             f"{name} has {len(listed)} numbers, but its tile has {sizes[0]}"
         )
-    for place, number in enumerate(listed):
-        if number is not None:
-            as_number(f"{name}[{place}]", number)
+    as_array(name, [0.0 if x is None else x for x in listed], axes="N")

@@ -28,6 +28,33 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Set an attribute where it changes, so that nothing else is laid out. */
+export function set(element, name, value) {
+  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
+/**
+ * Bring tables up to date: cells are rewritten in place where the new tables
+ * have the shape of the old, else the tables are replaced.
+ * @param {HTMLElement} parent
+ * @param {HTMLTableElement[]} fresh
+ */
+export function showTables(parent, fresh) {
+  const shape = (tables) => tables.map((t) =>
+    [...t.rows].map((row) => row.cells.length)).join("|");
+  const old = [...parent.children];
+  if (shape(old) !== shape(fresh)) return parent.replaceChildren(...fresh);
+  const cells = (tables) => tables.flatMap((t) => [...t.querySelectorAll("td,th")]);
+  const wanted = cells(fresh);
+  cells(old).forEach((cell, n) => {
+    const { textContent, className } = wanted[n];
+    const style = wanted[n].getAttribute("style") ?? "";
+    if (cell.textContent !== textContent) cell.textContent = textContent;
+    if (cell.className !== className) cell.className = className;
+    if ((cell.getAttribute("style") ?? "") !== style) cell.setAttribute("style", style);
+  });
+}
+
 /** An input that cannot be shown; its message is a sentence for the reader. */
 export class Refusal extends Error {}
 
@@ -207,8 +234,9 @@ export const STYLE = `
 .attn-stage{--l:#1f6fb5;--s:#b0530a;--d:#0c7c7c;--kept:#bcd7ef;--bad:#c92a2a;
 --ok:#1a7f37;--line:color-mix(in srgb,currentColor 45%,transparent);
 --hatch:repeating-linear-gradient(135deg,var(--line) 0 1px,transparent 1px 5px);
-font-size:.95rem;line-height:1.45;color:inherit}
+font-size:.95rem;line-height:1.45;color:inherit;contain:layout style}
 .attn-stage *{box-sizing:border-box}
+.attn-stage [hidden]{display:none!important}
 .attn-stage p{margin:.5em 0}
 .attn-row,.attn-parts{display:flex;flex-wrap:wrap;gap:8px;align-items:flex-end}
 .attn-parts{gap:14px 16px;align-items:flex-start;margin:14px 0}
@@ -231,8 +259,8 @@ margin:8px 0}
 .attn-card{border:1px solid var(--line);border-left:4px solid var(--l);
 padding:4px 14px 12px;margin:10px 0}
 .attn-card .attn-row{margin-top:8px}
-.attn-stage table{border-collapse:separate;border-spacing:0;margin:0;width:auto;
-display:table;font-variant-numeric:tabular-nums;font-size:12.5px;line-height:1;
+.attn-stage table{border-collapse:separate;border-spacing:0;margin:0;display:table;
+table-layout:fixed;font-variant-numeric:tabular-nums;font-size:12.5px;line-height:1;
 color:inherit}
 .attn-stage caption{caption-side:top;text-align:left;font-weight:600;
 font-size:14px;height:30px;line-height:20px;padding:0;color:inherit;
@@ -240,12 +268,10 @@ white-space:nowrap}
 .attn-stage tr,.attn-stage thead{background:none!important;border:0}
 .attn-stage th,.attn-stage td{height:26px;padding:0;text-align:center;border:0;
 font-weight:400;color:inherit;vertical-align:middle}
-.attn-stage th[scope=row]{min-width:20px;text-align:right;padding-right:5px}
-.attn-stage td.attn-cell{box-shadow:inset 0 0 0 .5px #6b7280;width:31px;
-min-width:31px;max-width:31px;font-size:11.5px}
+.attn-stage th[scope=row]{text-align:right;padding-right:5px}
+.attn-stage td.attn-cell{box-shadow:inset 0 0 0 .5px #6b7280;font-size:11.5px}
 .attn-stage td.attn-long{font-size:10px}
-.attn-stage td.attn-wide{width:42px;min-width:42px;max-width:42px}
-.attn-stage td.attn-num{text-align:right;min-width:41px;padding:0 4px;
+.attn-stage td.attn-num{text-align:right;padding:0 4px;
 box-shadow:inset 0 -1px var(--line)}
 .attn-stage th.attn-num{text-align:right;padding:0 4px}
 .attn-stage td.attn-new{font-weight:700}

@@ -6,7 +6,7 @@
  */
 import {
   Refusal, STYLE, button, h, helpCard, listenToKeys, memory,
-  predictionCard, refuse, rove, verdictStrip,
+  predictionCard, refuse, rove, set, showTables, verdictStrip,
 } from "./base.js";
 import {
   happened, questionAfter, range, readTheatre, sizes, verdictsOf,
@@ -116,6 +116,7 @@ export function stage(state, el) {
 
   /** Show another run, at the same tile where it has one. */
   function show(run) {
+    const isInBoard = board.contains(document.activeElement);
     shown.run = run;
     if (run.slip) shown.lastSlip = run;
     pickRun.value = rights.indexOf(run.right);
@@ -127,9 +128,8 @@ export function stage(state, el) {
         " Dashed frames mark numbers that differ from the right loop."] : []));
     strip.replaceChildren(...verdictStrip(
       verdictsOf(run, state.seed, state.dtype)));
-    const same = run.tiles.findIndex((tile) => `${tile}` === shown.cell);
     card.replaceChildren();
-    go(Math.max(same, 0), false);
+    go(run.visits[shown.cell] ?? 0, isInBoard);
   }
 
   function toggleSlip() {
@@ -144,6 +144,8 @@ export function stage(state, el) {
   function buildBoard() {
     const { run } = shown;
     const [rows, columns] = sizes(run);
+    if (board.dataset.size === `${rows},${columns}`) return;
+    board.dataset.size = `${rows},${columns}`;
     board.style.gridTemplateColumns = `30px repeat(${columns}, 44px)`;
     board.setAttribute("aria-label",
       `Tiles of the score matrix, ${rows} by ${columns}`);
@@ -169,17 +171,18 @@ export function stage(state, el) {
   }
 
   function land(i, j, isFocused) {
-    const at = shown.run.tiles.findIndex(([a, b]) => a === i && b === j);
     shown.cell = `${i},${j}`;
-    if (at >= 0) go(at, isFocused);
-    else update(isFocused, "It is skipped: none of its queries may see a key of it.");
+    const at = shown.run.visits[shown.cell];
+    if (at !== undefined) go(at, isFocused);
+    else update(isFocused, "skipped, because none of its queries may see one of its keys.");
   }
 
   function move(by) {
     go(Math.min(Math.max(shown.at + by, 0), shown.run.tiles.length - 1));
   }
 
-  function go(at, isFocused = false) {
+  /** Go to a step; a focus in the board goes along, none is taken away. */
+  function go(at, isFocused = board.contains(document.activeElement)) {
     shown.at = at;
     shown.cell = `${shown.run.tiles[at]}`;
     update(isFocused);
@@ -190,13 +193,14 @@ export function stage(state, el) {
     const { run, at, cell } = shown;
     for (const square of board.querySelectorAll("[data-cell]")) {
       const place = square.dataset.cell;
-      const visit = run.tiles.findIndex((tile) => `${tile}` === place);
+      const visit = run.visits[place] ?? -1;
       const isSeen = visit >= 0 && visit <= at;
-      square.textContent = visit < 0 ? "" : String(visit + 1);
-      square.className = visit < 0 ? "attn-skipped" : isSeen ? "attn-seen" : "";
-      square.tabIndex = place === cell ? 0 : -1;
-      square.setAttribute("aria-selected", place === cell ? "true" : "false");
-      square.setAttribute("aria-label", `tile ${place.replace(",", ", ")}: ` +
+      const number = visit < 0 ? "" : String(visit + 1);
+      if (square.textContent !== number) square.textContent = number;
+      set(square, "class", visit < 0 ? "attn-skipped" : isSeen ? "attn-seen" : "");
+      set(square, "tabindex", place === cell ? "0" : "-1");
+      set(square, "aria-selected", place === cell ? "true" : "false");
+      set(square, "aria-label", `tile ${place.replace(",", ", ")}: ` +
         (visit < 0 ? "skipped" : `visit ${visit + 1}, ${isSeen ? "done" : "to come"}`));
       if (place === cell && isFocused) square.focus({ preventScroll: true });
     }
@@ -204,7 +208,7 @@ export function stage(state, el) {
       ? `Tile (${cell.replace(",", ", ")}): ${skipped}` : happened(run, at);
     if (told.textContent !== words) told.textContent = words;
     tables.hidden = Boolean(skipped);
-    if (!skipped) tables.replaceChildren(...tablesOf(run, at));
+    if (!skipped) showTables(tables, tablesOf(run, at));
     drawTraffic();
     showGuess();
   }
@@ -240,7 +244,8 @@ export function stage(state, el) {
     if (!moved) return;
     const [flash, meter, three, naive, kept] = [...traffic.children].slice(1);
     const stored = at + 1 === run.tiles.length ? moved.total : moved.so_far[at];
-    flash.textContent = `flash, so far: ${stored} of ${moved.total}`;
+    const whose = run.slip ? "right loop" : "flash";
+    flash.textContent = `${whose}, so far: ${stored} of ${moved.total}`;
     meter.firstChild.style.width = `${100 * stored / moved.naive}%`;
     three.textContent = `three kernels: ${moved.naive}, of these ` +
       `${moved.square} for scores and weights (hatched)`;

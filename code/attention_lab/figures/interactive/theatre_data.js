@@ -30,6 +30,7 @@ export function readTheatre(state) {
   const read = runs.map((run) => ({
     ...run,
     D,
+    visits: Object.fromEntries(run.tiles.map((tile, at) => [tile, at])),
     slipName: run.slip && slips[run.slip].name,
     says: run.slip && slips[run.slip].says,
   }));
@@ -149,8 +150,8 @@ export function happened(run, at) {
     const many = grown(run, at).filter(Boolean).length;
     row = many ? alphas.indexOf(Math.min(...alphas)) : 0;
     story = many
-      ? `the maximum grows in ${many} of ${alphas.length} rows; what they ` +
-        "kept shrinks."
+      ? `the maximum grows in ${many} of ${alphas.length} rows; what is ` +
+        "kept there shrinks."
       : "no maximum grows, so α = 1 and nothing shrinks.";
   } else if (alphas.some((a) => a !== 0)) {
     story = "the loop takes a maximum of 0 for something it has seen.";
@@ -171,7 +172,7 @@ export function differ(x, y) {
 
 /** The number of a part that the right loop had in the same place. */
 export function rightValue(run, part, at, row, column, width) {
-  const same = run.right.tiles.findIndex((t) => `${t}` === `${run.tiles[at]}`);
+  const same = run.right.visits[run.tiles[at]];
   if (part === "scores") {
     const keys = keysOf(run.right, same);
     return column < keys ? run.right.scores[same][row * keys + column] : undefined;

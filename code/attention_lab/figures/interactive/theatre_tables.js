@@ -9,11 +9,22 @@ export function chip(letter) {
   return h("span", { class: `attn-chip attn-${letter.toLowerCase()}` }, letter);
 }
 
-/** A table: what it shows, its column heads, and a row per query. */
-export function table(caption, heads, rows, kind) {
-  return h("table", {}, h("caption", {}, ...caption),
-    h("thead", {}, h("tr", {}, h("td", {}),
-      ...heads.map((text) => h("th", { scope: "col", class: kind }, text)))),
+/** Widths of columns: the query's number, a cell, one with two decimals. */
+export const QUERY = 20, CELL = 31, WIDE = 42;
+
+/**
+ * A table of fixed widths, so that a step need not measure it again.
+ * @param {(Node|string)[]} caption what it shows
+ * @param {[string, number][]} columns head and width of each
+ * @param {any[][]} rows the query's number, then cells
+ * @param {string} [kind] class of the heads
+ */
+export function table(caption, columns, rows, kind) {
+  const width = columns.reduce((sum, [, w]) => sum + w, QUERY);
+  return h("table", { style: `width:${width}px` }, h("caption", {}, ...caption),
+    h("thead", {}, h("tr", {}, h("td", { style: `width:${QUERY}px` }),
+      ...columns.map(([text, w]) =>
+        h("th", { scope: "col", class: kind, style: `width:${w}px` }, text)))),
     h("tbody", {}, ...rows.map(([query, ...cells]) =>
       h("tr", {}, h("th", { scope: "row" }, String(query)), ...cells))));
 }
@@ -30,7 +41,7 @@ export function colored(x, scale, right) {
 /** A plain number of a state. */
 export function plain(x, right = x, isNew = false) {
   const kind = (isNew ? " attn-new" : "") + (differ(x, right) ? " attn-off" : "");
-  return h("td", { class: `attn-num${kind}` }, decimal(x));
+  return h("td", { class: `attn-num${kind}` }, decimal(x, Math.abs(x ?? 0) < 100 ? 2 : 1));
 }
 
 /** The largest size among some numbers; 1 where all are 0. */
@@ -50,13 +61,13 @@ export function tablesOf(run, at) {
   const right = (part, row, column, width) =>
     run.slip ? rightValue(run, part, at, row, column, width)
       : run[part][at][row * width + column];
-  const key = (s) => (s < run.S ? String(s) : "none");
+  const key = (s) => (s < run.S ? String(s) : "–");
   const parts = [
     table(["scores ", chip("L"), " × ", chip("S")],
-      range(keys).map((n) => key(j * run.TILE_S + n)),
+      range(keys).map((n) => [key(j * run.TILE_S + n), CELL]),
       rows.map((row) => [first + row, ...range(keys).map((n) =>
         colored(run.scores[at][row * keys + n], wide, right("scores", row, n, keys)))])),
-    table(["kept per query"], ["max", "→ max", "α", "sum", "→ sum"],
+    table(["kept per query"], [["max", 50], ["→ max", 50], ["α", 36], ["sum", 44], ["→ sum", 50]],
       rows.map((row) => {
         const old = before(run, at, row) ?? [run.slip === "max_starts_at_zero" ? 0 : null, 0];
         const isNew = grown(run, at)[row];
@@ -65,7 +76,7 @@ export function tablesOf(run, at) {
           plain(run.rescale[at][row], right("rescale", row, 0, 1), isNew),
           plain(old[1]), plain(run.row_sum[at][row], right("row_sum", row, 0, 1))];
       }), "attn-num"),
-    table(["acc: the mix of values so far ", chip("D")], range(D).map(String),
+    table(["acc: the mix of values so far ", chip("D")], range(D).map((d) => [String(d), CELL]),
       rows.map((row) => [first + row, ...range(D).map((d) =>
         colored(run.acc[at][row * D + d], mix, right("acc", row, d, D)))])),
   ];
@@ -78,10 +89,10 @@ export function resultOf(run, first, rows) {
   const { D, out, lse, right } = run;
   const scale = largest([out]);
   return [
-    table(["max + ln sum"], ["log-sum-exp"],
+    table(["max + ln sum"], [["log-sum-exp", 88]],
       rows.map((row) => [first + row, plain(lse[first + row], right.lse[first + row])]),
       "attn-num"),
-    table(["output = acc ÷ sum ", chip("D")], range(D).map(String),
+    table(["output = acc ÷ sum ", chip("D")], range(D).map((d) => [String(d), CELL]),
       rows.map((row) => [first + row, ...range(D)
         .map((d) => (first + row) * D + d)
         .map((n) => colored(out[n], scale, right.out[n]))])),
@@ -93,11 +104,11 @@ export function arriving(run, at) {
   const [i, j] = run.tiles[at];
   const keys = keysOf(run, at);
   const wide = largest(run.scores);
-  const key = (s) => (s < run.S ? String(s) : "none");
+  const key = (s) => (s < run.S ? String(s) : "–");
   return h("div", { class: "attn-scroll", ...(keys > 4 && {
     tabindex: "0", role: "group", "aria-label": "what arrives",
   }) }, table(["what arrives ", chip("S")],
-    ["max", ...range(keys).map((n) => key(j * run.TILE_S + n))],
+    [["max", 50], ...range(keys).map((n) => [key(j * run.TILE_S + n), WIDE])],
     range(rowsOf(run, i)).map((row) => [i * run.TILE_L + row,
       plain(before(run, at, row)?.[0] ?? null),
       ...range(keys).map((n) => {
@@ -105,6 +116,6 @@ export function arriving(run, at) {
         return h("td", {
           class: `attn-cell attn-wide${x === null ? " attn-none" : ""}`,
           style: x === null ? null : valueStyle(x / wide),
-        }, decimal(x));
+        }, decimal(x, Math.abs(x ?? 0) < 100 ? 2 : 1));
       })])));
 }
