@@ -34,24 +34,27 @@ export function set(element, name, value) {
 }
 
 /**
- * Bring tables up to date: cells are rewritten in place where the new tables
- * have the shape of the old, else the tables are replaced.
+ * Bring tables up to date: a table of the same shape is rewritten in place,
+ * any other is replaced.
  * @param {HTMLElement} parent
  * @param {HTMLTableElement[]} fresh
  */
 export function showTables(parent, fresh) {
-  const shape = (tables) => tables.map((t) =>
-    [...t.rows].map((row) => row.cells.length)).join("|");
+  const shape = (t) => [...t.rows].map((row) => row.cells.length).join();
+  const cells = (t) => t.querySelectorAll("td,th");
   const old = [...parent.children];
-  if (shape(old) !== shape(fresh)) return parent.replaceChildren(...fresh);
-  const cells = (tables) => tables.flatMap((t) => [...t.querySelectorAll("td,th")]);
-  const wanted = cells(fresh);
-  cells(old).forEach((cell, n) => {
-    const { textContent, className } = wanted[n];
-    const style = wanted[n].getAttribute("style") ?? "";
-    if (cell.textContent !== textContent) cell.textContent = textContent;
-    if (cell.className !== className) cell.className = className;
-    if ((cell.getAttribute("style") ?? "") !== style) cell.setAttribute("style", style);
+  old.slice(fresh.length).forEach((t) => t.remove());
+  fresh.forEach((table, place) => {
+    const shown = old[place];
+    if (!shown) return parent.append(table);
+    if (shape(shown) !== shape(table)) return shown.replaceWith(table);
+    const wanted = cells(table);
+    cells(shown).forEach((cell, n) => {
+      const { textContent, className } = wanted[n];
+      if (cell.textContent !== textContent) cell.textContent = textContent;
+      if (cell.className !== className) cell.className = className;
+      set(cell, "style", wanted[n].getAttribute("style") ?? "");
+    });
   });
 }
 
