@@ -242,7 +242,7 @@ font-size:.95rem;line-height:1.45;color:inherit;contain:layout style}
 .attn-stage [hidden]{display:none!important}
 .attn-stage p{margin:.5em 0}
 .attn-row,.attn-parts{display:flex;flex-wrap:wrap;gap:8px;align-items:flex-end}
-.attn-parts{gap:14px 16px;align-items:flex-start;margin:14px 0}
+.attn-parts{gap:14px 12px;align-items:flex-start;margin:14px 0}
 .attn-stage button,.attn-stage select{font:inherit;color:inherit;min-height:44px;
 min-width:44px;background:transparent;border:1px solid var(--line);
 border-radius:4px;padding:4px 12px;max-width:100%;cursor:pointer}
@@ -276,7 +276,7 @@ font-weight:400;color:inherit;vertical-align:middle}
 .attn-stage td.attn-long{font-size:10px}
 .attn-stage td.attn-num{text-align:right;padding:0 4px;
 box-shadow:inset 0 -1px var(--line)}
-.attn-stage th.attn-num{text-align:right;padding:0 4px}
+.attn-stage th.attn-num{text-align:right;padding:0 4px 0 0}
 .attn-stage td.attn-new{font-weight:700}
 .attn-stage td.attn-none{background:var(--hatch)}
 .attn-stage td.attn-off{outline:2px dashed var(--bad);outline-offset:-2px}

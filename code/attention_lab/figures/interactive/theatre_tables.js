@@ -10,7 +10,7 @@ export function chip(letter) {
 }
 
 /** Widths of columns: the query's number, a cell, one with two decimals. */
-export const QUERY = 20, CELL = 31, WIDE = 42;
+export const QUERY = 20, CELL = 30, WIDE = 42;
 
 /**
  * A table of fixed widths, so that a step need not measure it again.
@@ -67,7 +67,7 @@ export function tablesOf(run, at) {
       range(keys).map((n) => [key(j * run.TILE_S + n), CELL]),
       rows.map((row) => [first + row, ...range(keys).map((n) =>
         colored(run.scores[at][row * keys + n], wide, right("scores", row, n, keys)))])),
-    table(["kept per query"], [["max", 50], ["→ max", 50], ["α", 36], ["sum", 44], ["→ sum", 50]],
+    table(["kept per query"], [["max", 48], ["→ max", 48], ["α", 34], ["sum", 42], ["→ sum", 46]],
       rows.map((row) => {
         const old = before(run, at, row) ?? [run.slip === "max_starts_at_zero" ? 0 : null, 0];
         const isNew = grown(run, at)[row];
