@@ -80,22 +80,24 @@ export function tablesOf(run, at) {
       rows.map((row) => [first + row, ...range(D).map((d) =>
         colored(run.acc[at][row * D + d], mix, right("acc", row, d, D)))])),
   ];
-  if (isLast(run, at)) parts.push(...resultOf(run, first, rows));
-  return parts;
+  return [...parts, ...resultOf(run, first, rows, isLast(run, at))];
 }
 
-/** What is stored after the last tile: the output and the log-sum-exp. */
-export function resultOf(run, first, rows) {
+/** The output and the log-sum-exp: empty until the last tile is done. */
+export function resultOf(run, first, rows, isStored) {
   const { D, out, lse, right } = run;
   const scale = largest([out]);
   return [
     table(["max + ln sum"], [["log-sum-exp", 88]],
-      rows.map((row) => [first + row, plain(lse[first + row], right.lse[first + row])]),
+      rows.map((row) => [first + row, isStored
+        ? plain(lse[first + row], right.lse[first + row])
+        : h("td", { class: "attn-num" })]),
       "attn-num"),
     table(["output = acc ÷ sum ", chip("D")], range(D).map((d) => [String(d), CELL]),
       rows.map((row) => [first + row, ...range(D)
         .map((d) => (first + row) * D + d)
-        .map((n) => colored(out[n], scale, right.out[n]))])),
+        .map((n) => (isStored ? colored(out[n], scale, right.out[n])
+          : h("td", { class: "attn-cell" })))])),
   ];
 }
 
