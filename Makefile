@@ -14,7 +14,7 @@ SOURCES := $(shell find code -type f \( -name '*.py' -o -name '*.js' \) | sort)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup test lint format notebooks book serve check hooks clean
+.PHONY: help setup browser test lint format notebooks book serve check hooks clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,12 @@ help:  ## show this list
 COMPILER ?= $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),.venv-compiler)
 COMPILER_READY := $(COMPILER:%=%/.ready)
 USE_COMPILER := $(COMPILER:%=ATTENTION_LAB_COMPILER_PYTHON=$(CURDIR)/%/bin/python)
+
+# The figures are tested in Debian's or another chromium, driven by node 20 or
+# newer. Where either is missing, and with BROWSER= on the command line, those
+# tests skip and say why.
+BROWSER ?= $(if $(and $(shell command -v npm),$(shell command -v chromium chromium-browser google-chrome)),node_modules)
+BROWSER_READY := $(BROWSER:%=%/.ready)
 
 setup: $(READY)  ## make .venv with everything in it (once; again when a version changes)
 
@@ -42,7 +48,13 @@ $(COMPILER_READY): requirements-compiler.txt constraints.txt
 	$(COMPILER)/bin/python -m pip install --quiet -r $< -c constraints.txt
 	@touch $@
 
-test: $(READY) $(COMPILER_READY)  ## run all tests, every chapter's cells included
+node_modules/.ready: package.json package-lock.json
+	npm ci --no-audit --no-fund
+	@touch $@
+
+browser: node_modules/.ready  ## install what the browser tests need (npm; 14 MB)
+
+test: $(READY) $(COMPILER_READY) $(BROWSER_READY)  ## run all tests, every chapter's cells included
 	$(USE_COMPILER) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(READY)  ## check style, spelling, and that the notebooks are up to date

@@ -15,6 +15,7 @@ from attention_lab import figures
 from attention_lab.figures.marks import Box, Label
 from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
+from attention_lab.steps.flash_theatre import record_theatre
 
 
 def _problems(panel):
@@ -178,7 +179,13 @@ def shape_flow_picture(x):
 
 
 @pytest.fixture(scope="session")
-def every_picture():
+def theatre():
+    """All recorded runs of the flash theatre; copy it before changing it."""
+    return record_theatre()
+
+
+@pytest.fixture(scope="session")
+def every_picture(theatre):
     """One picture of each kind, at sizes that are different primes."""
     rng = np.random.default_rng(0)
     B, H, L, S, D = 2, 3, 5, 7, 11
@@ -219,6 +226,7 @@ def every_picture():
             TILE_S=4, tile_row=2, output_error=2e-16, lse_error=0.0,
             tolerance=1e-12, provenance="a test",
         ),
+        "theatre": figures.draw_flash_theatre(theatre).picture,
         "map": figures.draw_attention_map(image, looks, query=6),
         "flow": shape_flow_picture(x),
         "heatmap": figures.draw_heatmap(weights[0, 0]),

@@ -5,14 +5,17 @@ no script, no style sheet and no network, in light and in dark, on a phone and
 in print. A figure reads arrays and traces; it never runs a step itself.
 
 Reading order: `picture` (what a figure is), `palette` and `marks` (what it is
-made of), then one module per figure.
+made of), `live` and `interactive` (the figures a reader can walk through), then
+one module per figure.
 """
 
 from attention_lab.figures.attention_map import draw_attention_map
 from attention_lab.figures.element_order import draw_element_order
 from attention_lab.figures.flash_frames import draw_flash_frames
+from attention_lab.figures.flash_theatre import draw_flash_theatre
 from attention_lab.figures.flow_steps import draw_shape_flow
 from attention_lab.figures.heatmap import draw_heatmap
+from attention_lab.figures.live import LiveFigure, live
 from attention_lab.figures.memory_strip import draw_memory_strip
 from attention_lab.figures.packing_map import draw_packing
 from attention_lab.figures.patches import draw_patches
@@ -23,6 +26,7 @@ from attention_lab.figures.shape_boxes import draw_shapes
 from attention_lab.figures.tile_board import draw_tiles
 
 __all__ = [
+    "LiveFigure",
     "Panel",
     "Picture",
     "Table",
@@ -30,6 +34,7 @@ __all__ = [
     "draw_attention_map",
     "draw_element_order",
     "draw_flash_frames",
+    "draw_flash_theatre",
     "draw_heatmap",
     "draw_memory_strip",
     "draw_packing",
@@ -38,5 +43,6 @@ __all__ = [
     "draw_shape_flow",
     "draw_shapes",
     "draw_tiles",
+    "live",
     "trace_of_row",
 ]

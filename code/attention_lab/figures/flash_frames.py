@@ -37,7 +37,9 @@ from attention_lab.figures.parts import (
 from attention_lab.figures.picture import Panel, Picture, Table, Verdict
 
 MOST_FRAMES, MOST_QUERIES, MOST_KEYS_PER_TILE = 12, 8, 4
-MOST_CHANNELS, MOST_TILES = 6, 17
+MOST_TILES = 17
+#: Eight channels fit; of more than that, six and an ellipsis.
+MOST_CHANNELS, CUT_CHANNELS = 8, 6
 _LEFT, _ROW, _CELL = 58, 20, 28
 _STATE = ("row_max", "rescale", "row_sum")
 _AXES = {"scores": "BHLS", **dict.fromkeys(_STATE, "BHL"), "acc": "BHLD"}
@@ -337,12 +339,14 @@ def _acc_row(
     """Draw the first channels of one query's unfinished mix."""
     marks: list[Mark] = [_query_number(y + _ROW / 2, first_query + row)]
     scale = float(np.max(np.abs(acc))) or 1.0
-    for column, value in enumerate(acc[row, :MOST_CHANNELS].tolist()):
+    D = acc.shape[1]
+    shown = D if D <= MOST_CHANNELS else CUT_CHANNELS
+    for column, value in enumerate(acc[row, :shown].tolist()):
         x = _LEFT + column * _CELL
         fill = value_color(value / scale)
         marks += cell(x, y, _CELL, _ROW, fill, cell_text(value), size=10)
-    if acc.shape[1] > MOST_CHANNELS:
-        x = _LEFT + MOST_CHANNELS * _CELL + 6
+    if shown < D:
+        x = _LEFT + shown * _CELL + 6
         marks.append(Label(x, y + _ROW / 2, "…", 11, "start", MUTED))
     return marks
 

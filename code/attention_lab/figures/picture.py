@@ -181,6 +181,11 @@ class Picture:
         object.__setattr__(self, "_drawn", "".join(svgs))
 
     @property
+    def drawn(self) -> str:
+        """The panels as SVG, one after the other."""
+        return self._drawn
+
+    @property
     def passed(self) -> bool:
         """Whether every verdict holds."""
         return all(verdict.passed for verdict in self.verdicts)
@@ -192,7 +197,7 @@ class Picture:
     def _repr_html_(self) -> str:
         """Return the picture as one `<figure>` that needs nothing else."""
         title, alt = html.escape(self.title), html.escape(self.alt)
-        verdicts = "".join(_verdict_html(v) for v in self.verdicts)
+        verdicts = "".join(verdict_html(v) for v in self.verdicts)
         return (
             f'<figure class="attn-figure" aria-label="{title}" '
             'style="margin:1em 0;text-align:left;break-inside:avoid">'
@@ -205,7 +210,7 @@ class Picture:
             'text-align:left;font-size:1em;color:inherit">'
             '<p class="attn-finding" style="margin:0 0 .5em">'
             f"{html.escape(self.finding)}</p>"
-            f"{verdicts}{_table_html(self.table)}</figcaption></figure>"
+            f"{verdicts}{table_html(self.table)}</figcaption></figure>"
         )
 
 
@@ -242,7 +247,7 @@ def check_verdicts(name: str, verdicts: Any) -> list[Verdict]:
     return check_parts(name, verdicts, Verdict, "a list of verdicts")
 
 
-def _verdict_html(verdict: Verdict) -> str:
+def verdict_html(verdict: Verdict) -> str:
     """Return one line of the verdict strip."""
     kind, sign, word = (
         ("ok", "✓", "holds") if verdict.passed else ("bad", "✗", "fails")
@@ -264,7 +269,7 @@ def _verdict_html(verdict: Verdict) -> str:
     )
 
 
-def _table_html(table: Table | None) -> str:
+def table_html(table: Table | None) -> str:
     """Return the folded table of numbers, or nothing."""
     if table is None:
         return ""

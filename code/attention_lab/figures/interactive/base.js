@@ -1,0 +1,321 @@
+/**
+ * What all interactive figures share. Plain DOM, no dependency, no network.
+ *
+ * A figure is a module of its own that imports from here and has
+ * `export default { render({ model, el }) }`. Python joins the two files into
+ * one module, so everything here is a declaration that starts with `export`.
+ */
+
+/**
+ * Make an element: attributes, listeners (`onclick: f`), children.
+ * An attribute that is null, undefined or false is left out.
+ * @param {string} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Node|string|null|false)} children
+ * @returns {HTMLElement}
+ */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value == null || value === false) continue;
+    if (typeof value === "function") {
+      element.addEventListener(name.slice(2), value);
+    } else {
+      element.setAttribute(name, value === true ? "" : value);
+    }
+  }
+  element.append(...children.filter((c) => c != null && c !== false));
+  return element;
+}
+
+/** Set an attribute where it changes, so that nothing else is laid out. */
+export function set(element, name, value) {
+  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
+/**
+ * Bring tables up to date: a table of the same shape is rewritten in place,
+ * any other is replaced.
+ * @param {HTMLElement} parent
+ * @param {HTMLTableElement[]} fresh
+ */
+export function showTables(parent, fresh) {
+  const shape = (t) => [...t.rows].map((row) => row.cells.length).join();
+  const cells = (t) => t.querySelectorAll("td,th");
+  const old = [...parent.children];
+  old.slice(fresh.length).forEach((t) => t.remove());
+  fresh.forEach((table, place) => {
+    const shown = old[place];
+    if (!shown) return parent.append(table);
+    if (shape(shown) !== shape(table)) return shown.replaceWith(table);
+    const wanted = cells(table);
+    cells(shown).forEach((cell, n) => {
+      const { textContent, className } = wanted[n];
+      if (cell.textContent !== textContent) cell.textContent = textContent;
+      if (cell.className !== className) cell.className = className;
+      set(cell, "style", wanted[n].getAttribute("style") ?? "");
+    });
+  });
+}
+
+/** An input that cannot be shown; its message is a sentence for the reader. */
+export class Refusal extends Error {}
+
+/** Show a sentence where the figure would be. */
+export function refuse(el, sentence) {
+  el.replaceChildren(
+    h("p", { role: "alert", class: "attn-refused" },
+      `This figure cannot be shown: ${sentence}`),
+  );
+}
+
+/**
+ * Keep the reader's answers in this browser, where it allows that.
+ * @param {string} figure name of the figure, so that two do not mix
+ */
+export function memory(figure) {
+  const name = (key) => `attention-lab:${figure}:${key}`;
+  const kept = new Map(); // where there is no storage, until the page closes
+  return {
+    get(key) {
+      try {
+        const found = localStorage.getItem(name(key));
+        if (found !== null) return found;
+      } catch { /* blocked, as in a sandboxed frame */ }
+      return kept.get(key) ?? null;
+    },
+    set(key, value) {
+      kept.set(key, String(value));
+      try {
+        localStorage.setItem(name(key), String(value));
+      } catch { /* full or blocked: `kept` has it */ }
+    },
+  };
+}
+
+/**
+ * Act on keys while the figure has focus, and keep them to the figure:
+ * a notebook's own shortcuts must not see them.
+ * @param {HTMLElement} el
+ * @param {Record<string, (event: KeyboardEvent) => void>} actions by key
+ */
+export function listenToKeys(el, actions) {
+  el.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    event.stopPropagation();
+    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const tag = event.target.tagName;
+    const isNative =
+      (tag === "SELECT" || tag === "INPUT") ||
+      ((tag === "BUTTON" || tag === "SUMMARY") && key === " ");
+    if (key in actions && (!isNative || key === "Escape")) {
+      event.preventDefault();
+      actions[key](event);
+    }
+  });
+}
+
+/**
+ * Make one Tab stop of a toolbar: Left and Right move inside.
+ * @param {HTMLElement} bar whose children are buttons
+ */
+export function rove(bar) {
+  const buttons = [...bar.children];
+  const choose = (chosen) =>
+    buttons.forEach((b) => { b.tabIndex = b === chosen ? 0 : -1; });
+  choose(buttons[0]);
+  bar.addEventListener("focusin", (event) => choose(event.target));
+  bar.addEventListener("keydown", (event) => {
+    const steps = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const ends = { Home: 0, End: buttons.length - 1 }[event.key];
+    if (steps === undefined && ends === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const from = buttons.indexOf(event.target);
+    const to = ends ?? (from + steps + buttons.length) % buttons.length;
+    buttons[to].focus();
+  });
+}
+
+/** A button of at least 44 × 44 px; its key, if it has one, is shown. */
+export function button(label, onclick, key = null, attributes = {}) {
+  return h("button", {
+    type: "button", class: "attn-button", onclick,
+    "aria-keyshortcuts": key, ...attributes,
+  }, label, key && h("kbd", { "aria-hidden": "true" }, key));
+}
+
+/** The list of keys that `?` opens. */
+export function helpCard(lines, onclose) {
+  return h("section", { class: "attn-card", "aria-label": "Keys" },
+    h("p", {}, "These keys act while the figure has focus."),
+    h("dl", {}, ...lines.flatMap(([key, what]) =>
+      [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
+    button("Close", onclose, "Esc"));
+}
+
+/**
+ * Offer a prediction. Nothing waits for it: "Show me" is there at once.
+ * @param {{text: string, options: string[], table?: Node}} question
+ * @param {(chosen: number) => void} onanswer
+ * @param {() => void} onshow
+ */
+export function predictionCard(question, onanswer, onshow) {
+  return h("section", { class: "attn-card", "aria-label": "Prediction" },
+    h("p", {}, h("strong", {}, "Predict first. "), question.text),
+    question.table,
+    h("div", { class: "attn-row", role: "group", "aria-label": "Your guess" },
+      ...question.options.map((option, place) =>
+        button(option, () => onanswer(place)))),
+    h("div", { class: "attn-row" }, button("Show me", onshow, "S")));
+}
+
+/**
+ * The verdict strip: what was checked, and what came out.
+ * @param {{label: string, passed: boolean, value: string, held: string}[]} all
+ */
+export function verdictStrip(all) {
+  return all.map((v) =>
+    h("p", { class: "attn-verdict" },
+      h("span", {
+        class: v.passed ? "attn-chip attn-ok" : "attn-chip attn-bad",
+        role: "img", "aria-label": v.passed ? "holds" : "fails",
+      }, v.passed ? "✓" : "✗"),
+      ` ${v.label}: `, h("strong", {}, v.value), ` (${v.held})`));
+}
+
+/** A number with a fixed count of decimals; null stands for −∞. */
+export function decimal(x, places = 2) {
+  if (x === null) return "−∞";
+  const text = x.toFixed(places);
+  return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
+}
+
+/** A number in at most four characters, for a cell: .5, −1.3, −120. */
+export function short(x) {
+  if (x === null || x === 0) return x === null ? "−∞" : "0";
+  const text = decimal(x, Math.abs(x) < 9.95 ? 1 : 0);
+  return text.replace(/^(−?)0\./, "$1.");
+}
+
+/** An error with two digits; null is infinite. */
+export function errorText(x) {
+  if (x === null) return "∞";
+  if (x === 0) return "0";
+  const [digits, power] = x.toExponential(1).split("e").map(Number);
+  return power >= -4
+    ? String(Number(x.toPrecision(2))).replace("-", "−")
+    : `${digits}e−${String(-power).padStart(2, "0")}`;
+}
+
+/** The ramps of `attention_lab.figures.palette`: blue, paper, amber. */
+export const RAMPS = [
+  [[0.965, 0, 262], [0.79, 0.075, 262], [0.46, 0.11, 262]],
+  [[0.965, 0, 75], [0.83, 0.12, 75], [0.56, 0.12, 62]],
+];
+
+/**
+ * Fill and ink for a value in [-1, 1], as a style.
+ * @param {number} value
+ */
+export function valueStyle(value) {
+  const anchors = RAMPS[value < 0 ? 0 : 1];
+  const place = Math.min(Math.abs(value), 1) * 2;
+  const left = Math.min(Math.floor(place), 1);
+  const [l, c, hue] = anchors[left].map(
+    (a, i) => a + (place - left) * (anchors[left + 1][i] - a));
+  // White reads better than black on what is darker than this.
+  const ink = l < 0.568 ? "#fff" : "#000";
+  return `background:oklch(${l.toFixed(3)} ${c.toFixed(3)} ${hue});color:${ink}`;
+}
+
+/**
+ * The style of every figure. Text and lines take the page's own colour; the
+ * fixed colours are those of the palette, each with the ink that reads on it.
+ */
+export const STYLE = `
+.attn-stage{--l:#1f6fb5;--s:#b0530a;--d:#0c7c7c;--kept:#bcd7ef;--bad:#c92a2a;
+--ok:#1a7f37;--line:color-mix(in srgb,currentColor 45%,transparent);
+--hatch:repeating-linear-gradient(135deg,var(--line) 0 1px,transparent 1px 5px);
+font-size:.95rem;line-height:1.45;color:inherit;contain:layout style}
+.attn-stage *{box-sizing:border-box}
+.attn-stage [hidden]{display:none!important}
+.attn-stage p{margin:.5em 0}
+.attn-row,.attn-parts{display:flex;flex-wrap:wrap;gap:8px;align-items:flex-end}
+.attn-parts{gap:14px 12px;align-items:flex-start;margin:14px 0}
+.attn-stage button,.attn-stage select{font:inherit;color:inherit;min-height:44px;
+min-width:44px;background:transparent;border:1px solid var(--line);
+border-radius:4px;padding:4px 12px;max-width:100%;cursor:pointer}
+.attn-stage option{color:CanvasText;background:Canvas}
+.attn-stage button:hover{border-color:currentColor}
+.attn-stage button[aria-pressed=true]{border-color:var(--bad);
+box-shadow:inset 0 -3px var(--bad)}
+.attn-stage :focus-visible{outline:3px solid currentColor;outline-offset:2px}
+.attn-stage label{display:grid;gap:2px;font-size:.9em;max-width:100%}
+.attn-stage kbd{font:inherit;font-size:.8em;color:inherit;background:none;
+box-shadow:none;border:1px solid var(--line);border-radius:3px;padding:0 .35em;
+margin-left:.5em}
+.attn-stage dl{display:grid;grid-template-columns:max-content 1fr;gap:4px 12px;
+margin:8px 0}
+.attn-stage dt,.attn-stage dd{margin:0;font-weight:400}
+.attn-stage dt kbd{margin:0}
+.attn-card{border:1px solid var(--line);border-left:4px solid var(--l);
+padding:4px 14px 12px;margin:10px 0}
+.attn-card .attn-row{margin-top:8px}
+.attn-stage table{border-collapse:separate;border-spacing:0;margin:0;display:table;
+table-layout:fixed;font-variant-numeric:tabular-nums;font-size:12.5px;line-height:1;
+color:inherit}
+.attn-stage caption{caption-side:top;text-align:left;font-weight:600;
+font-size:14px;height:30px;line-height:20px;padding:0;color:inherit;
+white-space:nowrap}
+.attn-stage tr,.attn-stage thead{background:none!important;border:0}
+.attn-stage th,.attn-stage td{height:26px;padding:0;text-align:center;border:0;
+font-weight:400;color:inherit;vertical-align:middle}
+.attn-stage th[scope=row]{text-align:right;padding-right:5px}
+.attn-stage td.attn-cell{box-shadow:inset 0 0 0 .5px #6b7280;font-size:11.5px}
+.attn-stage td.attn-long{font-size:10px}
+.attn-stage td.attn-num{text-align:right;padding:0 4px;
+box-shadow:inset 0 -1px var(--line)}
+.attn-stage th.attn-num{text-align:right;padding:0 4px 0 0}
+.attn-stage td.attn-new{font-weight:700}
+.attn-stage td.attn-none{background:var(--hatch)}
+.attn-stage td.attn-off{outline:2px dashed var(--bad);outline-offset:-2px}
+.attn-scroll{overflow-x:auto}
+.attn-chip{display:inline-block;min-width:1.5em;text-align:center;
+font-weight:700;border-radius:3px;color:#fff!important;line-height:20px;
+vertical-align:top}
+.attn-stage .attn-l{background:var(--l)}.attn-stage .attn-s{background:var(--s)}
+.attn-stage .attn-d{background:var(--d)}
+.attn-stage .attn-ok{background:var(--ok)}
+.attn-stage .attn-bad{background:var(--bad)}
+.attn-verdict{font-size:.95em}
+@media print{.attn-stage{display:none!important}}
+@media not print{.attn-on>.attn-static,.attn-on .attn-caption>.attn-static
+{display:none!important}}
+@media (prefers-reduced-motion:no-preference){.attn-bar i{transition:width .15s}}
+`;
+
+/**
+ * Bring every figure of one module on this page to life, once.
+ * @param {{render: Function}} figure
+ * @param {string} hash which module
+ */
+export function mount(figure, hash) {
+  const all = document.querySelectorAll(`figure[data-attn="${hash}"]`);
+  for (const element of all) {
+    if (element.dataset.attnReady) continue;
+    element.dataset.attnReady = "1";
+    const el = element.querySelector(".attn-stage");
+    try {
+      const text = element.querySelector(".attn-state").textContent;
+      const state = JSON.parse(text);
+      const model = { get: (key) => ({ state })[key], on() {}, off() {} };
+      if (figure.render({ model, el }) !== false) {
+        element.classList.add("attn-on");
+      }
+    } catch (error) {
+      // The static picture stays where it is; this says why it does not move.
+      refuse(el, `its data cannot be read (${error.message}).`);
+    }
+  }
+}
