@@ -31,7 +31,7 @@ PAIR_SEARCHES = 2
 #: Seconds of computing after which a report goes on without more names.
 NAMING_S = 3.0
 #: Larger cases are left out where candidates are compared.
-LARGEST = 40_000
+LARGEST = 6_000
 
 
 def name_by_values(
