@@ -8,6 +8,8 @@ import html
 import zlib
 from dataclasses import dataclass
 
+import torch._dynamo  # noqa: F401 - torch loads it at the first checkpoint
+
 from attention_lab.source import show_source
 from attention_lab.verify.attention.battery import verify_attention
 from attention_lab.verify.known_mistakes import (
