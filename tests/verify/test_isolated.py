@@ -870,10 +870,10 @@ def test_libraries_are_passed_over_when_a_place_is_named():
     stack = f"""Current thread 0x1 (most recent call first):
   File "{threading.__file__}", line 9 in wait
   File "/x/site-packages/torch/functional.py", line 5 in einsum
-  File "/tmp/ipykernel_7/12.py", line 4 in attend
-  File "/home/me/mine.py", line 8 in <module>
+  File "/x/ipykernel_7/12.py", line 4 in attend
+  File "/x/mine.py", line 8 in <module>
   File "{isolated.__file__}", line 3 in build
-  File "/home/me/caller.py", line 99 in <module>
+  File "/x/caller.py", line 99 in <module>
 """
     assert stack_in_words(stack) == "line 4, in attend"
     last = "\n".join(stack.splitlines()[-3:-1])
@@ -888,7 +888,7 @@ def test_a_line_of_generated_code_is_not_named():
     stack = f"""Current thread 0x1 (most recent call first):
   File "<lowered hang 7>", line 6 in thread
   File "{recorder}", line 3 in run
-  File "/home/me/mine.py", line 8 in outer
+  File "/x/mine.py", line 8 in outer
 """
     assert stack_in_words(stack) == "line 8 of mine.py, in outer"
     assert stack_in_words("\n".join(stack.splitlines()[:-1])) == ""

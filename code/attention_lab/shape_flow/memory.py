@@ -140,10 +140,6 @@ class Memory:
         self.roots.append(root)
         return root
 
-    def root_of(self, code: int) -> Root:
-        """Return the root that a code belongs to."""
-        return find_root(self.roots, code)
-
     def agrees(self, tensor: Tensor) -> bool:
         """Whether the numbers are those that their codes promise.
 

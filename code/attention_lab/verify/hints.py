@@ -39,9 +39,3 @@ def with_growing_hints(report: Report, owner: str) -> Report:
         else:
             _failed_before[key] += 1
     return replace(report, checks=tuple(checks))
-
-
-def recall(counts: dict[str, int], owner: str) -> None:
-    """Set what failed before, for callers whose memory outlives a process."""
-    for name, count in counts.items():
-        _failed_before[owner, name] = count
