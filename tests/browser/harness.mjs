@@ -21,6 +21,7 @@ export async function open(file, options = {}) {
     viewport: { width, height: 900 }, ...rest,
   });
   const page = await context.newPage();
+  page.setDefaultTimeout(8000);
   page.faults = [];
   page.asked = [];
   page.on("console", (m) => {

@@ -1,5 +1,6 @@
 """The figures' scripts, tested by node's own test runner."""
 
+import gzip
 import json
 import os
 import re
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from attention_lab.figures.interactive import joined
+from attention_lab.figures import interactive
+from attention_lab.figures.interactive import joined, stripped
 
 HERE = Path(__file__).parent / "interactive"
 NODE = shutil.which("node")
@@ -38,6 +40,13 @@ def test_the_scripts_pass_their_own_tests(environment):
     passed = re.search(r"^# pass (\d+)$", ran.stdout, flags=re.MULTILINE)
     assert passed is not None
     assert int(passed[1]) >= 20
+
+
+def test_all_scripts_together_are_light():
+    files = sorted(Path(interactive.__file__).parent.glob("*.js"))
+    text = "".join(stripped(file.read_text(encoding="utf-8")) for file in files)
+    assert "export default" in text
+    assert len(gzip.compress(text.encode())) <= 30_000
 
 
 @needs_node

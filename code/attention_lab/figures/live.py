@@ -69,7 +69,7 @@ class LiveFigure:
         code = module_hash(module)
         title, alt = html.escape(picture.title), html.escape(picture.alt)
         verdicts = "".join(verdict_html(v) for v in picture.verdicts)
-        script = module.replace("export default", "const figure =", 1)
+        script = module.replace("export default", "const drawn =", 1)
         return (
             f'<figure class="attn-figure" aria-label="{title}" '
             f'data-attn="{code}" '
@@ -90,7 +90,7 @@ class LiveFigure:
             '<script type="application/json" class="attn-state">'
             f"{_json(self.state)}</script></figure>"
             f'<script type="module" data-attn-module="{code}">\n'
-            f'{script}mount(figure, "{code}");\n</script>'
+            f'{script}mount(drawn, "{code}");\n</script>'
         )
 
 

@@ -1,9 +1,10 @@
 """The scripts of the figures a reader can walk through.
 
-`base.js` is what all share; every other file imports from its neighbours with
-one `import … from "./name.js"` per neighbour and nothing else. `joined` puts a
-figure and what it imports into one module, which a page, a notebook and
-anywidget load alike. There is no build step: the files are what runs.
+`base.js` and `scene.js` are what all share; every other file imports from its
+neighbours with one `import … from "./name.js"` per neighbour and nothing else.
+`joined` puts a figure and what it imports into one module, which a page, a
+notebook and anywidget load alike. There is no build step: the files are what
+runs.
 """
 
 import functools
@@ -41,7 +42,17 @@ def joined(name: str) -> str:
     """
     parts: dict[str, str] = {}
     _collect(name, parts)
-    text = "".join(parts.values())
+    return stripped("".join(parts.values()))
+
+
+def stripped(text: str) -> str:
+    r"""Return a script without comments, indents and empty lines.
+
+    Examples
+    --------
+    >>> stripped("// why\nif (x) {\n  f();\n}\n")
+    'if (x) {\nf();\n}\n'
+    """
     text = re.sub(r"^ +", "", _COMMENT.sub("", text), flags=re.MULTILINE)
     return re.sub(r"\n\n+", "\n", text)
 

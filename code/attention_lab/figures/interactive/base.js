@@ -1,9 +1,9 @@
 /**
  * What all interactive figures share. Plain DOM, no dependency, no network.
  *
- * A figure is a module of its own that imports from here and has
- * `export default { render({ model, el }) }`. Python joins the two files into
- * one module, so everything here is a declaration that starts with `export`.
+ * A figure is a module of its own that imports from here and from `scene.js`
+ * and has `export default figure(stage)`. Python joins the files into one
+ * module, so everything here is a declaration that starts with `export`.
  */
 
 /**
@@ -26,6 +26,16 @@ export function h(tag, attributes = {}, ...children) {
   }
   element.append(...children.filter((c) => c != null && c !== false));
   return element;
+}
+
+/** The chip of an axis: its letter in its colour. */
+export function chip(letter) {
+  return h("span", { class: `attn-chip attn-${letter.toLowerCase()}` }, letter);
+}
+
+/** 0, 1, … up to n − 1. */
+export function range(n) {
+  return Array.from({ length: n }, (_, i) => i);
 }
 
 /** Set an attribute where it changes, so that nothing else is laid out. */
@@ -289,6 +299,23 @@ vertical-align:top}
 .attn-stage .attn-ok{background:var(--ok)}
 .attn-stage .attn-bad{background:var(--bad)}
 .attn-verdict{font-size:.95em}
+.attn-board{display:grid;gap:2px;width:max-content;font-size:13px;
+font-variant-numeric:tabular-nums}
+.attn-board>div{display:contents}
+.attn-board span{min-width:var(--size);height:var(--size);display:grid;
+place-items:center;cursor:default}
+.attn-board .attn-head{min-width:26px;height:22px;font-size:12px;border:0!important}
+.attn-board .attn-side{height:var(--size);min-width:30px}
+.attn-board [role=gridcell]{border:1px dashed var(--line);cursor:pointer}
+.attn-board .attn-head[role=gridcell]{border:0}
+.attn-board .attn-seen{background:var(--kept);color:#000;border:1px solid #6b7280}
+.attn-board .attn-skipped{background:var(--hatch)}
+.attn-board [aria-selected=true]{border:3px solid currentColor;font-weight:700}
+.attn-board .attn-seen[aria-selected=true]{border-color:#000;
+box-shadow:0 0 0 2px var(--kept)}
+.attn-title4{font-weight:600;font-size:14px;line-height:20px;
+margin:0 0 6px!important}
+.attn-told{min-height:4.4em;border-left:3px solid var(--line);padding-left:12px}
 @media print{.attn-stage{display:none!important}}
 @media not print{.attn-on>.attn-static,.attn-on .attn-caption>.attn-static
 {display:none!important}}

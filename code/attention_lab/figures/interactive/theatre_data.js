@@ -227,7 +227,3 @@ export function verdictsOf(run, seed, dtype) {
 export function sizes(run) {
   return [Math.ceil(run.L / run.TILE_L), Math.ceil(run.S / run.TILE_S)];
 }
-
-export function range(n) {
-  return Array.from({ length: n }, (_, i) => i);
-}

@@ -1,13 +1,8 @@
 /** The tables of a flash theatre: one row per query, the same in each. */
-import { decimal, h, short, valueStyle } from "./base.js";
+import { chip, decimal, h, range, short, valueStyle } from "./base.js";
 import {
-  before, differ, grown, isLast, keysOf, range, rightValue, rowsOf,
+  before, differ, grown, isLast, keysOf, rightValue, rowsOf,
 } from "./theatre_data.js";
-
-/** The chip of an axis: its letter in its colour. */
-export function chip(letter) {
-  return h("span", { class: `attn-chip attn-${letter.toLowerCase()}` }, letter);
-}
 
 /** Widths of columns: the query's number, a cell, one with two decimals. */
 export const QUERY = 20, CELL = 30, WIDE = 42;
