@@ -79,14 +79,15 @@ notebooks: $(READY)  ## write book/*.ipynb from book/*.md
 
 # Three traps: the cache of executed pages does not notice changes under code/,
 # so it goes when they change; an unchanged page would not repeat its warnings,
-# hence --all; and pages that no longer exist would stay.
+# hence --all; and pages that no longer exist would stay. A page has no kernel:
+# ATTENTION_LAB_STATIC keeps controls that need one out of it.
 book: notebooks  ## build the site into _build/html and check it
 	@mkdir -p _build
 	@cat $(SOURCES) constraints.txt | cksum > _build/code.now
 	@cmp -s _build/code.now _build/code.cached || rm -rf _build/.jupyter_cache
 	@mv _build/code.now _build/code.cached
 	@rm -rf _build/html
-	$(BIN)/jupyter-book build . --all -W -n --keep-going
+	ATTENTION_LAB_STATIC=1 $(BIN)/jupyter-book build . --all -W -n --keep-going
 	$(BIN)/python tools/check_site.py
 
 serve:  ## show the built site on this machine: make serve PORT=8000
