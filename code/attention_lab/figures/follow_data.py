@@ -116,9 +116,6 @@ def _check_step(step: Any, elements: int, place: str) -> None:
     as_text(f"{place}.call", read_field(step, "call", place))
     shape = as_array(f"{place}.shape", read_field(step, "shape", place))
     size = math.prod(shape.tolist())
-    width = int(shape[-1])
-    if all(width % n for n in range(2, MOST_COLUMNS + 1)):  # cannot be folded
-        check_size(place, "-1", width, MOST_COLUMNS)
     for part in ("strides", "letters"):
         given = len(read_field(step, part, place))
         if given != len(shape):
@@ -127,6 +124,9 @@ def _check_step(step: Any, elements: int, place: str) -> None:
                 f"{len(shape)} axes"
             )
     as_array(f"{place}.strides", step["strides"])
+    last, width = str(step["letters"][-1]), int(shape[-1])
+    if all(width % n for n in range(2, MOST_COLUMNS + 1)):  # cannot be folded
+        check_size(place, last, width, MOST_COLUMNS)
     for part in ("offset", "memory"):
         as_whole(f"{place}.{part}", read_field(step, part, place))
     for part in ("codes", "wanted"):

@@ -133,11 +133,10 @@ def _steps(
                     _told(step, kind, where, at, code, name)
                     for code, name in enumerate(names)
                 ],
-                "changes": None
-                if before is None
-                else [
+                "changes": [
                     _changes(before, step, where, code)
                     for code in range(len(names))
+                    if before is not None
                 ],
             }
         )

@@ -115,6 +115,11 @@ def trace_chains(
     >>> data["chains"][0]["run"]["misplaced"]
     18
     """
+    if callable(chains):
+        raise ValueError(
+            f"chains must be functions of x, not {chains!r} alone: put it in "
+            "a list"
+        )
     if not isinstance(chains, Mapping):
         names = [getattr(f, "__name__", type(f).__name__) for f in chains]
         named = list(zip(names, chains, strict=True))
@@ -238,7 +243,12 @@ def _follow(
     steps = _steps(flow, wanted)
     if is_fused:
         steps[0]["letters"][2] = "P·E"
-    result = function(x).detach()
+    result = function(x)
+    if not isinstance(result, Tensor):
+        raise ValueError(
+            f"chain {name!r} returns {type(result).__name__}, not a tensor"
+        )
+    result = result.detach()
     right = wanted.get(tuple(result.shape))
     if right is None:
         shapes = " or ".join(str(shape) for shape in wanted)

@@ -162,7 +162,7 @@ export function stage(state, el) {
         h("i", { style: style(c) }, names[c]), String(6 * g + n))))));
     sum.replaceChildren(...words(sums[code]));
     frame.say(told[code]);
-    frame.compare(at ? question(at) : null);
+    frame.compare(question(at));
   }
 
   show(chain);
