@@ -18,7 +18,7 @@ const look = (page) => page.evaluate(() => {
   return {
     element: text("[aria-selected=true]"),
     place: text(".attn-here")?.slice(text(".attn-here i").length),
-    sum: text(".attn-sum"),
+    sum: text(".attn-sum").replaceAll("\u00a0", " "),
     told: text("[role=status]"),
     step: text("[aria-current=true] strong"),
     order: squares.map((square) => square.textContent),

@@ -9,7 +9,7 @@ import torch
 from attention_lab import figures
 from attention_lab.axes import ShapeMismatch
 from attention_lab.figures import interactive
-from attention_lab.figures.follow_stage import GROUP
+from attention_lab.figures.follow_stage import GROUP, NBSP
 from attention_lab.figures.interactive import stripped
 from attention_lab.steps.follow_element import trace_chains
 
@@ -43,7 +43,7 @@ def test_the_words_of_a_step_are_those_of_torch(drawn):
         ((_, h, token, d),) = (heads == code).nonzero().tolist()
         place = h * heads.stride(1) + token * heads.stride(2) + d
         assert x.flatten()[place] == code
-        words = "".join(step["sums"][code])
+        words = "".join(step["sums"][code]).replace(NBSP, " ")
         terms = f"H {h}·3 + L {token}·6 + D {d}·1"
         assert words.endswith(f"{terms} = place {place}")
         assert f"is at H {h}, L {token}, D {d}." in step["told"][code]

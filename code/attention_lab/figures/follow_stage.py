@@ -17,6 +17,8 @@ from attention_lab.figures.picture import Verdict
 
 #: Places of the memory that the script keeps together in a line.
 GROUP = 6
+#: Keeps a number with the letter before it, where a line is broken.
+NBSP = "\N{NO-BREAK SPACE}"
 
 
 def stage_of(
@@ -206,11 +208,11 @@ def _grid(
 
 
 def _axes(step: Mapping[str, Any]) -> list[str]:
-    """Return letter, size and stride of each axis: "L", " 4 (+6) ", …"""
+    """Return letter, size and stride of each axis: "L", "4 (+6)", …"""
     axes = zip(step["letters"], step["shape"], step["strides"], strict=True)
     parts: list[str] = []
     for letter, size, stride in axes:
-        parts += [*letter.split("·"), f" {size} (+{stride}) "]
+        parts += [*letter.split("·"), f"{NBSP}{size}{NBSP}(+{stride}) "]
     return parts
 
 
@@ -225,7 +227,7 @@ def _sum(
         letters.insert(0, "")
     parts = [f"Element {name} is at "]
     for letter, term in zip(letters, terms, strict=True):
-        parts += [*filter(None, letter.split("·")), f" {term} + "]
+        parts += [*filter(None, letter.split("·")), f"{NBSP}{term} + "]
     parts[-1] = parts[-1].removesuffix(" + ")
     return parts
 
