@@ -59,6 +59,7 @@ class Multiplier(NamedTuple):
     """A function `mma(c, a, b)` for kernels, and what carries it out."""
 
     mma: object
+    on_tensor_cores: bool
     sentence: str
 
 
@@ -73,6 +74,7 @@ def choose_mma():
     if not runs_on_gpu():
         return Multiplier(
             mma_by_shuffles,
+            False,
             "There are no tensor cores here: shuffles take their place.",
         )
     reason = why_not_here(cuda.get_current_device().compute_capability)
@@ -82,10 +84,9 @@ def choose_mma():
         mma = make_mma()
         reason = trial(mma)
         if not reason:
-            return Multiplier(mma, "Tensor cores multiply (mma.sync).")
-    return Multiplier(
-        mma_by_shuffles, f"Shuffles multiply, not tensor cores: {reason}."
-    )
+            return Multiplier(mma, True, "Tensor cores multiply (mma.sync).")
+    sentence = f"Shuffles multiply, not tensor cores: {reason}."
+    return Multiplier(mma_by_shuffles, False, sentence)
 
 
 def why_not_here(capability):
