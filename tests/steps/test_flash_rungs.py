@@ -197,11 +197,11 @@ def counts(recording):
 @on_the_recorder
 @every_rung
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("mode", ["plain", "causal", "masked row"])
+@pytest.mark.parametrize("mode", ["causal", "masked row"])
 def test_recorded_clean_in_every_order(recorded, rung, mode, order):
-    q, k, v = inputs(rung, B=1, H=2, H_kv=1, L=17, S=19, D=3, D_v=5)
-    mask = random_mask((1, 2, 17, 19)) if mode == "masked row" else None
-    options = (mask, mode == "causal", None, True)
+    q, k, v = inputs(rung, B=1, H=1, L=17, S=19, D=3, D_v=5)
+    mask = random_mask((1, 1, 17, 19)) if mode == "masked row" else None
+    options = (mask, mode == "causal")
     tiles = {"TILE_L": 16, "TILE_S": 16}
     recording = recorded(rung, q, k, v, *options, order=order, **tiles)
     assert recording.hazards == (), str(recording)
@@ -214,7 +214,7 @@ def test_recorded_clean_in_every_order(recorded, rung, mode, order):
 
 @on_the_recorder
 @every_rung
-@pytest.mark.parametrize(("L", "S"), [(1, 1), (33, 18), (16, 33)])
+@pytest.mark.parametrize(("L", "S"), [(1, 1), (17, 34)])
 def test_traffic_is_the_formula_and_so_is_what_is_skipped(recorded, rung, L, S):
     q, k, v = inputs(rung, B=1, H=2, H_kv=1, L=L, S=S, D=3, D_v=2)
     tiles = {"TILE_L": 16, "TILE_S": 16}
