@@ -29,7 +29,6 @@ from attention_lab.steps.flash_launch import (
     run_flash,
 )
 from attention_lab.steps.launch import cdiv, read_operands
-from attention_lab.steps.scaled_dot_product import make_add_bias
 
 #: Queries of one thread, and threads that share them: one half of a warp.
 ROWS = 4
@@ -99,11 +98,12 @@ def make_mask_scores(
     COLS: int, real: Any, has_bias: bool, is_causal: bool
 ) -> Any:
     """Build the device function that applies one kind of mask."""
-    add_bias = make_add_bias(has_bias)
 
     @cuda.jit(device=True)
-    def mask_scores(scores, bias, b, h, first_row, s0, L, S):
+    def mask_scores(scores, bias_BHLS, b, h, first_row, s0, L, S):
         """One thread: −∞ where there is no query, no key, or no sight."""
+        B, H, _, _ = bias_BHLS.shape
+        bias_LS = bias_BHLS[min(b, B - 1), min(h, H - 1)]
         for i in range(ROWS):
             row = first_row + i
             for j in range(COLS):
@@ -111,10 +111,12 @@ def make_mask_scores(
                 seen = row < L and s < S
                 if is_causal:
                     seen = seen and s <= row
-                score = real(-math.inf)
-                if seen:
-                    score = add_bias(scores[i, j], bias, b, h, row, s)
-                scores[i, j] = score
+                if not seen:
+                    scores[i, j] = real(-math.inf)
+                elif has_bias:  # an axis of size 1 is read at 0
+                    l_mask = min(row, bias_LS.shape[0] - 1)
+                    s_mask = min(s, bias_LS.shape[1] - 1)
+                    scores[i, j] += bias_LS[l_mask, s_mask]
 
     return mask_scores
 

@@ -34,7 +34,6 @@ from attention_lab.steps.flash_launch import (
     run_flash,
 )
 from attention_lab.steps.launch import cdiv, read_operands
-from attention_lab.steps.scaled_dot_product import make_add_bias
 
 #: The matrices of one product: 16 queries, 8 keys or columns, 16 summands.
 ROWS, COLS, DEPTH = 16, 8, 16
@@ -127,11 +126,12 @@ def make_score_keys(KEY_TILES: int, STEPS: int, mma: Any) -> Any:
 @functools.cache
 def make_mask_scores(KEY_TILES: int, has_bias: bool, is_causal: bool) -> Any:
     """Build the device function that scales scores and applies a mask."""
-    add_bias = make_add_bias(has_bias)
 
     @cuda.jit(device=True)
-    def mask_scores(scores, scale, bias, b, h, first_row, s0, L, S):
+    def mask_scores(scores, scale, bias_BHLS, b, h, first_row, s0, L, S):
         """One thread: −∞ where there is no query, no key, or no sight."""
+        B, H, _, _ = bias_BHLS.shape
+        bias_LS = bias_BHLS[min(b, B - 1), min(h, H - 1)]
         column = (cuda.threadIdx.x & 3) * 2
         for j in range(KEY_TILES):
             for i in range(4):
@@ -140,10 +140,13 @@ def make_mask_scores(KEY_TILES: int, has_bias: bool, is_causal: bool) -> Any:
                 seen = row < L and s < S
                 if is_causal:
                     seen = seen and s <= row
-                score = float32(-math.inf)
-                if seen:
-                    scaled = scores[j, i] * scale
-                    score = add_bias(scaled, bias, b, h, row, s)
+                score = scores[j, i] * scale
+                if not seen:
+                    score = float32(-math.inf)
+                elif has_bias:  # an axis of size 1 is read at 0
+                    l_mask = min(row, bias_LS.shape[0] - 1)
+                    s_mask = min(s, bias_LS.shape[1] - 1)
+                    score += bias_LS[l_mask, s_mask]
                 scores[j, i] = score
 
     return mask_scores

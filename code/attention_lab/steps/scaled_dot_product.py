@@ -180,8 +180,7 @@ def make_add_bias(has_bias: bool) -> Any:
         """One thread adds its mask; an axis of size 1 is read at 0."""
         if has_bias:
             B, H, L, S = bias_BHLS.shape
-            b, h = min(b, B - 1), min(h, H - 1)
-            score += bias_BHLS[b, h, min(row, L - 1), min(s, S - 1)]
+            score += bias_BHLS[b % B, h % H, row % L, s % S]
         return score
 
     return add_bias
