@@ -11,7 +11,6 @@ from numba import float32
 
 from attention_lab.gpu.compile_card import compile_cards
 from attention_lab.gpu.errors import CompilerMissing
-from attention_lab.gpu.tensor_core import make_product_kernel, mma_by_shuffles
 from attention_lab.steps.flash_register import make_flash_register_kernel
 from attention_lab.steps.flash_tensor_core import make_flash_tensor_core_kernel
 
@@ -19,19 +18,18 @@ ARCHITECTURES = [(7, 5), (8, 0), (9, 0)]
 every_gpu = pytest.mark.parametrize(
     "cc", ARCHITECTURES, ids=["sm_75", "sm_80", "sm_90"]
 )
-F4, F3, F2 = "float32[:,:,:,::1]", "float32[:,:,::1]", "float32[:,::1]"
-H4, H2 = "float16[:,:,:,::1]", "float16[:,::1]"
+F4, F3 = "float32[:,:,:,::1]", "float32[:,:,::1]"
+H4 = "float16[:,:,:,::1]"
 D, TILE_L, TILE_S = 64, 64, 64
 SHIPPED = {
     "register": (
-        make_flash_register_kernel(D, D, TILE_L, TILE_S, float32, True, False),
+        make_flash_register_kernel(D, D, TILE_L, TILE_S, float32, False, True),
         (F4, F3, F4, F4, F4, F4, "float32", "int64"),
     ),
     "tensor core": (
         make_flash_tensor_core_kernel(D, D, TILE_L, TILE_S, False, True),
         (H4, F3, H4, H4, H4, F4, "float32", "int64"),
     ),
-    "product": (make_product_kernel(mma_by_shuffles), (F2, H2, H2)),
 }
 JOBS = {(n, cc): (*SHIPPED[n], cc) for n in SHIPPED for cc in ARCHITECTURES}
 
@@ -65,7 +63,7 @@ def test_the_register_tile_multiplies_in_registers(cards, cc):
     assert card.tensor_core_instructions == 0
     # One step of 4 along D: 4 × 4 × 4; one of 4 tiles of keys: 4 × 4 × 4.
     assert card.fma_f32_instructions >= 128
-    # Half of the registers of an SM for 256 threads: two blocks fit.
+    # Two blocks of 256 threads fit into the 65536 registers of an SM.
     assert card.registers <= 128
     assert card.shared_bytes == (TILE_L * (D + 4) + TILE_S * (D + 1)) * 4
     # The queries come four at a time, and nothing lies in local memory.
@@ -83,15 +81,9 @@ def test_the_tensor_core_multiplies(cards, cc):
     assert card.tensor_core_instructions == products * each
     assert count(card.sass, "HMMA") == products * each
     assert card.shared_bytes == 2 * (TILE_S * (D + 8) + D * (TILE_S + 8))
+    shape = "m16n8k8" if cc < (8, 0) else "m16n8k16"
+    text = f"mma.sync.aligned.{shape}.row.col.f32.f16.f16.f32"
+    assert card.ptx.count(text) == products * each
     # Two halves of a fragment are one load, and no fragment leaves registers.
     assert count(card.sass, "LDS") <= 2 * products
     assert count(card.sass, "STL") == count(card.sass, "LDL") == 0
-
-
-@every_gpu
-def test_the_instruction_takes_the_place_of_the_shuffles(cards, cc):
-    card = cards["product", cc]
-    shape = "m16n8k8" if cc < (8, 0) else "m16n8k16"
-    text = f"mma.sync.aligned.{shape}.row.col.f32.f16.f16.f32"
-    assert card.ptx.count(text) == (2 if cc < (8, 0) else 1)
-    assert "shfl" not in card.ptx

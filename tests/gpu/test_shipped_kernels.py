@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(
     runs_on_gpu(), reason="records the launches that the recorder makes"
 )
 
-# The ladder of flash kernels: tests/steps/test_flash_rungs.py, with their tiles.
+# The ladder of flash kernels is recorded in tests/steps/test_flash_rungs.py.
 KERNELS = [
     name
     for name in IMPLEMENTATIONS

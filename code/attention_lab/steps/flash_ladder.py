@@ -48,15 +48,18 @@ def choose_rung(dtype: str, D: int, D_v: int) -> Choice:
     'Tiles of width D = 700, D_v = 64 fit no higher rung.'
     """
     multiplier = choose_mma()
-    if dtype == "float16" and multiplier.on_tensor_cores:
-        rules = flash_tensor_core.tile_rules(D, D_v)
-        if fits(rules):
-            return Choice("tensor_core", multiplier.sentence)
+    reason = f"Tensor cores multiply float16 only, not {dtype}."
+    if dtype == "float16":
+        reason = multiplier.sentence
+        if multiplier.on_tensor_cores:
+            if max(D, D_v) <= flash_tensor_core.WIDEST:
+                return Choice("tensor_core", reason)
+            reason = (
+                f"D = {D}, D_v = {D_v} exceed {flash_tensor_core.WIDEST}, the "
+                "widest that tensor cores take from registers."
+            )
     itemsize = 8 if dtype == "float64" else 4
     if fits(flash_register.tile_rules(D, D_v, itemsize)):
-        reason = f"Tensor cores multiply float16 only, not {dtype}."
-        if dtype == "float16":
-            reason = multiplier.sentence
         return Choice("register_tile", reason)
     return Choice(
         "thread_per_row",

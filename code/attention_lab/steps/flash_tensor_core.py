@@ -37,10 +37,13 @@ from attention_lab.steps.launch import cdiv, read_operands
 
 #: The matrices of one product: 16 queries, 8 keys or columns, 16 summands.
 ROWS, COLS, DEPTH = 16, 8, 16
+#: Up to this D and D_v the fragments stay in registers. At 256 the compiler
+#: puts them into local memory: right, but slow.
+WIDEST = 128
 #: Halves between two rows, so that the lanes of a warp read different banks.
 GAP = 8
-#: As in `flash_register`: no index is negative, and some are even.
-LANE_MASK, WARP_MASK, EVEN_MASK = 31, 31, 1022
+#: As in `flash_register`: they tell the compiler that no index is negative.
+LANE_MASK, WARP_MASK = 31, 31
 
 
 # -- CUDA kernel -----------------------------------------------------------
