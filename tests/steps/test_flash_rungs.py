@@ -23,8 +23,13 @@ ARRAYS = {
     "out_BHLD": "output",
     "lse_BHL": "log_sum_exp",
 }
+#: Causal where tiles end, plain everywhere: every kernel takes time to build.
 AT_THE_EDGES = [
-    (name, size) for name, rung in RUNGS.items() for size in rung.sizes
+    (name, size, is_causal)
+    for name, rung in RUNGS.items()
+    for size in rung.sizes
+    for is_causal in (False, True)
+    if not is_causal or size in rung.sizes[1:4:2]
 ]
 every_rung = pytest.mark.parametrize(
     "rung", RUNGS.values(), ids=[name.replace(" ", "_") for name in RUNGS]
@@ -37,8 +42,7 @@ on_the_recorder = pytest.mark.skipif(
 # -- values ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("name", "size"), AT_THE_EDGES, ids=str)
+@pytest.mark.parametrize(("name", "size", "is_causal"), AT_THE_EDGES, ids=str)
 def test_sizes_at_the_edges_of_tiles(name, size, is_causal):
     L, S, D, D_v = size
     rung = RUNGS[name]
