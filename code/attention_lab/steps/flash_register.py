@@ -7,6 +7,9 @@ it reads 4 + 4 numbers and multiplies 16 times. The threads that share a row
 agree on its maximum through shuffles, which need no shared memory and no
 barrier, and hand each other their weights in the same way.
 
+A hidden key has the weight 0, and 0 times a value that is not finite is NaN:
+such a value spoils every row of the blocks that load it.
+
 Source: Dao 2023, "FlashAttention-2", section 3.1 (queries outside, the keys
 inside; one division at the end); Volkov & Demmel 2008, "Benchmarking GPUs to
 tune dense linear algebra", section 4 (tiles in registers).
