@@ -13,13 +13,12 @@ the output one tile of queries, scores and outputs per core, and B·H·L
 log-sum-exps. Letters: B batch, H heads, L queries, S keys, D head width.
 """
 
-import functools
 import math
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from numba import float32, njit, parallel_chunksize, prange
+from numba import extending, njit, parallel_chunksize, prange, types
 
 from attention_lab.contract import check_attention_call, dtype_name
 from attention_lab.steps.flash_forward import FlashResult
@@ -59,7 +58,17 @@ C6, C5, C4, C3, C2, C1 = (
 )
 
 
-@njit(fastmath=FAST)
+def exp(x):
+    """Return exp(x) for x ≤ 0; `choose_exp` says how, by the type of x."""
+    raise NotImplementedError("exp is for compiled functions")
+
+
+@extending.overload(exp, jit_options={"fastmath": FAST})
+def choose_exp(x):
+    """Take the fast version for float32, the C library's for float64."""
+    return exp_float32 if x is types.float32 else exp_float64
+
+
 def exp_float32(x):
     """Return exp(x) for x ≤ 0, in steps that LLVM can do for eight x at once.
 
@@ -77,7 +86,6 @@ def exp_float32(x):
     return np.float32(0.0) if x < LOWEST else value
 
 
-@njit(fastmath=FAST)
 def exp_float64(x):
     """Return exp(x); one call of the C library per x."""
     return math.exp(x)
@@ -90,7 +98,7 @@ def exp_float64(x):
 # again with a weight of 0, so that no loop needs a remainder.
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, cache=True)
 def load_queries(q_tile, q_LD, row0, scale):
     """Turn TILE_L queries, times the scale; what does not exist is 0."""
     L, D = q_LD.shape
@@ -100,7 +108,7 @@ def load_queries(q_tile, q_LD, row0, scale):
             q_tile[d, i] = q_LD[row0 + i, d] * scale
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, cache=True)
 def score_tile(scores, q_tile, k_SD, s0, keys):
     """Set scores[s, i] to the sum over d of k[s0 + s, d] · q_tile[d, i]."""
     D, last = k_SD.shape[1], s0 + keys - 1
@@ -121,7 +129,7 @@ def score_tile(scores, q_tile, k_SD, s0, keys):
                 scores[s3, i] += a3 * q + b3 * r
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, cache=True)
 def mix_tile(acc, weights, v_SD, s0, keys):
     """Add to acc[d, i] the sum over s of v[s0 + s, d] · weights[s, i]."""
     D_v, last = v_SD.shape[1], s0 + keys - 1
@@ -141,7 +149,7 @@ def mix_tile(acc, weights, v_SD, s0, keys):
                 acc[d3, i] += a3 * w + b3 * x
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, cache=True)
 def hide_keys(scores, is_causal, keep, bias, b, h, row0, L, s0, keys):
     """Set forbidden scores to −∞, and add a floating mask."""
     for s in range(keys):
@@ -155,109 +163,94 @@ def hide_keys(scores, is_causal, keep, bias, b, h, row0, L, s0, keys):
                 scores[s, i] += at(bias, b, h, row, s0 + s)
 
 
-@njit(fastmath=FAST)
+@njit(fastmath=FAST, cache=True)
 def at(mask_BHLS, b, h, row, s):
     """Read a mask whose axes are 1 or full."""
     B, H, L, S = mask_BHLS.shape
     return mask_BHLS[b % B, h % H, row % L, s % S]
 
 
-@functools.cache
-def make_update(real: Any) -> Any:
-    """Build the function that turns scores into weights, for one dtype."""
-    exp = exp_float32 if real is float32 else exp_float64
-
-    @njit(fastmath=FAST)
-    def update(scores, row_max, row_sum, rescale, keys):
-        """Take a tile into maximum and sum; leave its weights in scores."""
+@njit(fastmath=FAST, cache=True)
+def update(scores, row_max, row_sum, rescale, keys):
+    """Take a tile into maximum and sum; leave its weights in scores."""
+    for i in range(TILE_L):
+        rescale[i] = row_max[i]
+    for s in range(keys):
         for i in range(TILE_L):
-            rescale[i] = row_max[i]
-        for s in range(keys):
+            score = scores[s, i]
+            row_max[i] = score if score > row_max[i] else row_max[i]
+    shift = np.empty_like(row_max)
+    tile_sum = np.zeros_like(row_max)
+    for i in range(TILE_L):
+        shift[i] = 0 if row_max[i] == -np.inf else row_max[i]
+        rescale[i] = exp(rescale[i] - shift[i])
+    for s in range(keys):
+        for i in range(TILE_L):
+            weight = exp(scores[s, i] - shift[i])
+            scores[s, i] = weight
+            tile_sum[i] += weight
+    for i in range(TILE_L):
+        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+
+
+@njit(fastmath=FAST, cache=True)
+def attend_rows(
+    out_LD,
+    lse_L,
+    q_LD,
+    k_SD,
+    v_SD,
+    row0,
+    scale,
+    is_causal,
+    keep,
+    bias,
+    b,
+    h,
+):
+    """Walk over the keys for one tile of queries, and store its rows."""
+    L, D = q_LD.shape
+    S, D_v = v_SD.shape
+    q_tile = np.empty((D + 1, TILE_L), q_LD.dtype)
+    scores = np.empty((TILE_S, TILE_L), q_LD.dtype)
+    acc = np.zeros((D_v + 3, TILE_L), q_LD.dtype)
+    row_max = np.full(TILE_L, -np.inf, q_LD.dtype)
+    row_sum = np.zeros(TILE_L, q_LD.dtype)
+    rescale = np.empty(TILE_L, q_LD.dtype)
+    load_queries(q_tile, q_LD, row0, scale)
+    visible = min(S, L, row0 + TILE_L) if is_causal else S
+    for s0 in range(0, visible, TILE_S):
+        keys = min(TILE_S, visible - s0)
+        score_tile(scores, q_tile, k_SD, s0, keys)
+        if keep.size or bias.size or (is_causal and s0 + keys > row0 + 1):
+            hide_keys(scores, is_causal, keep, bias, b, h, row0, L, s0, keys)
+        update(scores, row_max, row_sum, rescale, keys)
+        for d in range(D_v):
             for i in range(TILE_L):
-                score = scores[s, i]
-                row_max[i] = score if score > row_max[i] else row_max[i]
-        shift = np.empty_like(row_max)
-        tile_sum = np.zeros_like(row_max)
-        for i in range(TILE_L):
-            shift[i] = 0 if row_max[i] == -np.inf else row_max[i]
-            rescale[i] = exp(rescale[i] - shift[i])
-        for s in range(keys):
-            for i in range(TILE_L):
-                weight = exp(scores[s, i] - shift[i])
-                scores[s, i] = weight
-                tile_sum[i] += weight
-        for i in range(TILE_L):
-            row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
-
-    return update
+                acc[d, i] *= rescale[i]
+        mix_tile(acc, scores, v_SD, s0, keys)
+    for i in range(min(TILE_L, L - row0)):
+        divisor = row_sum[i] if row_sum[i] != 0 else row_sum[i] + 1
+        for d in range(D_v):
+            out_LD[row0 + i, d] = acc[d, i] / divisor
+        lse_L[row0 + i] = row_max[i] + np.log(divisor)
 
 
-@functools.cache
-def make_flash_cpu(real: Any) -> Any:
-    """Build the loop over all tiles of queries, for one dtype."""
-    update = make_update(real)
-
-    @njit(fastmath=FAST)
-    def attend_rows(
-        out_LD,
-        lse_L,
-        q_LD,
-        k_SD,
-        v_SD,
-        row0,
-        scale,
-        is_causal,
-        keep,
-        bias,
-        b,
-        h,
-    ):
-        """Walk over the keys for one tile of queries, and store its rows."""
-        L, D = q_LD.shape
-        S, D_v = v_SD.shape
-        q_tile = np.empty((D + 1, TILE_L), q_LD.dtype)
-        scores = np.empty((TILE_S, TILE_L), q_LD.dtype)
-        acc = np.zeros((D_v + 3, TILE_L), q_LD.dtype)
-        row_max = np.full(TILE_L, -np.inf, q_LD.dtype)
-        row_sum = np.zeros(TILE_L, q_LD.dtype)
-        rescale = np.empty(TILE_L, q_LD.dtype)
-        load_queries(q_tile, q_LD, row0, scale)
-        visible = min(S, L, row0 + TILE_L) if is_causal else S
-        for s0 in range(0, visible, TILE_S):
-            keys = min(TILE_S, visible - s0)
-            score_tile(scores, q_tile, k_SD, s0, keys)
-            if keep.size or bias.size or (is_causal and s0 + keys > row0 + 1):
-                hide_keys(
-                    scores, is_causal, keep, bias, b, h, row0, L, s0, keys
-                )
-            update(scores, row_max, row_sum, rescale, keys)
-            for d in range(D_v):
-                for i in range(TILE_L):
-                    acc[d, i] *= rescale[i]
-            mix_tile(acc, scores, v_SD, s0, keys)
-        for i in range(min(TILE_L, L - row0)):
-            divisor = row_sum[i] if row_sum[i] != 0 else row_sum[i] + 1
-            for d in range(D_v):
-                out_LD[row0 + i, d] = acc[d, i] / divisor
-            lse_L[row0 + i] = row_max[i] + np.log(divisor)
-
-    @njit(parallel=True)
-    def flash_cpu(
-        out_BHLD, lse_BHL, q_BHLD, k_BHSD, v_BHSD, scale, is_causal, keep, bias
-    ):
-        """One turn per tile of queries of one head; the cores share them."""
-        B, H, L, _ = q_BHLD.shape
-        tiles = (L + TILE_L - 1) // TILE_L
-        group = H // k_BHSD.shape[1]
-        for turn in prange(B * H * tiles):
-            b, h = turn // (H * tiles), turn // tiles % H
-            attend_rows(
-                out_BHLD[b, h], lse_BHL[b, h], q_BHLD[b, h],
-                k_BHSD[b, h // group], v_BHSD[b, h // group],
-                turn % tiles * TILE_L, scale, is_causal, keep, bias, b, h,
-            )  # fmt: skip
-
-    return flash_cpu
+@njit(parallel=True, cache=True)
+def flash_cpu(
+    out_BHLD, lse_BHL, q_BHLD, k_BHSD, v_BHSD, scale, is_causal, keep, bias
+):
+    """One turn per tile of queries of one head; the cores share them."""
+    B, H, L, _ = q_BHLD.shape
+    tiles = (L + TILE_L - 1) // TILE_L
+    group = H // k_BHSD.shape[1]
+    for turn in prange(B * H * tiles):
+        b, h = turn // (H * tiles), turn // tiles % H
+        attend_rows(
+            out_BHLD[b, h], lse_BHL[b, h], q_BHLD[b, h],
+            k_BHSD[b, h // group], v_BHSD[b, h // group],
+            turn % tiles * TILE_L, scale, is_causal, keep, bias, b, h,
+        )  # fmt: skip
 
 
 # -- Call ------------------------------------------------------------------
@@ -276,7 +269,7 @@ def flash_forward_cpu(
 
     NumPy arrays or torch tensors in, the same kind out; gradients are not
     tracked. Half precisions compute in float32. The first call per dtype
-    compiles.
+    compiles, for some seconds; Numba keeps the result beside this file.
 
     Arguments and errors: `attention_lab.contract.check_attention_call`.
 
@@ -298,7 +291,7 @@ def flash_forward_cpu(
         arrays = (to_real(x, real) for x in (query, key, value))
         # Under a causal mask the tiles differ in work: hand them out singly.
         with parallel_chunksize(int(is_causal)):
-            make_flash_cpu(real)(
+            flash_cpu(
                 out_BHLD,
                 lse_BHL,
                 *arrays,

@@ -43,8 +43,7 @@ from attention_lab.steps.scaled_dot_product import (
 
 WARP = 32
 ALL_LANES = 0xFFFFFFFF
-THREADS = 128  # per row
-WARPS = THREADS // WARP
+MOST_WARPS = 4  # per row
 
 
 # -- PyTorch ---------------------------------------------------------------
@@ -96,7 +95,7 @@ def softmax(
 
 
 @functools.cache
-def make_block_reduce(is_sum: bool) -> Any:
+def make_block_reduce(is_sum: bool, WARPS: int) -> Any:
     """Build the device function that adds, or compares, a block's values."""
 
     @cuda.jit(device=True)
@@ -119,10 +118,11 @@ def make_block_reduce(is_sum: bool) -> Any:
 
 
 @functools.cache
-def make_row_softmax_kernel(real: Any, is_causal: bool) -> Any:
+def make_row_softmax_kernel(real: Any, is_causal: bool, WARPS: int) -> Any:
     """Build the kernel that passes over each row three times."""
-    block_max = make_block_reduce(False)
-    block_sum = make_block_reduce(True)
+    THREADS = WARPS * WARP
+    block_max = make_block_reduce(False, WARPS)
+    block_sum = make_block_reduce(True, WARPS)
 
     @cuda.jit
     def row_softmax_kernel(weights_BHLS, lse_BHL, scores_BHLS):
@@ -175,7 +175,7 @@ def make_merge_pairs(real: Any) -> Any:
 
 
 @functools.cache
-def make_block_merge(real: Any) -> Any:
+def make_block_merge(real: Any, WARPS: int) -> Any:
     """Build the device function that joins the pairs of a whole block."""
     merge_pairs = make_merge_pairs(real)
 
@@ -203,10 +203,11 @@ def make_block_merge(real: Any) -> Any:
 
 
 @functools.cache
-def make_one_pass_softmax_kernel(real: Any, is_causal: bool) -> Any:
+def make_one_pass_softmax_kernel(real: Any, is_causal: bool, WARPS: int) -> Any:
     """Build the kernel that finds maximum and sum in one pass."""
+    THREADS = WARPS * WARP
     merge_pairs = make_merge_pairs(real)
-    block_merge = make_block_merge(real)
+    block_merge = make_block_merge(real, WARPS)
 
     @cuda.jit
     def one_pass_softmax_kernel(weights_BHLS, lse_BHL, scores_BHLS):
@@ -301,9 +302,10 @@ def unfused_forward_cuda(
     make_softmax = (
         make_one_pass_softmax_kernel if is_one_pass else make_row_softmax_kernel
     )
-    make_softmax(ops.real, ops.is_causal)[(call.L, heads), THREADS](
-        weights_BHLS, lse_BHL, scores_BHLS
-    )
+    warps = min(MOST_WARPS, cdiv(call.S, WARP))
+    make_softmax(ops.real, ops.is_causal, warps)[
+        (call.L, heads), (warps * WARP, 1)
+    ](weights_BHLS, lse_BHL, scores_BHLS)
     make_weighted_sum_kernel(ops.real)[
         (cdiv(call.D_v, THREADS_X), rows, heads), block
     ](out_BHLD, weights_BHLS, ops.v, call.group)
