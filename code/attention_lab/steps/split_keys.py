@@ -47,6 +47,7 @@ from attention_lab.steps.scaled_dot_product import (
     share_heads,
 )
 from attention_lab.steps.split_keys_kernels import (
+    LANES,
     WARP,
     make_merge_kernel,
     make_split_kernel,
@@ -250,9 +251,9 @@ def split_forward_traffic(
 ) -> dict[str, dict[str, tuple[int, int]]]:
     """Count the elements that both kernels move.
 
-    With P = visible_keys(L, S) per head and N shares. Split: every block reads
-    its query, N·L·D, and the key and value of every pair, P·D; it writes a
-    state of D + 2 numbers. Merge: the 32 lanes of a warp read all N maxima
+    With P = visible_keys(L, S) per head and N shares. Split: the four groups
+    of lanes of each warp read its query, 4·N·L·D in all, and one of them the
+    key and value of every pair, P·D; a state of D + 2 numbers is written. Merge: the 32 lanes of a warp read all N maxima
     twice and all N sums, and for each of D channels N maxima and numbers of
     the accumulators.
 
@@ -270,7 +271,7 @@ def split_forward_traffic(
     states = shares * rows
     return {
         "split": {
-            "query": (states * D, 0),
+            "query": (WARP // LANES * states * D, 0),
             "key": (pairs * D, 0),
             "value": (pairs * D, 0),
             "maxima": (0, states),
