@@ -253,9 +253,9 @@ def split_forward_traffic(
 
     With P = visible_keys(L, S) per head and N shares. Split: the four groups
     of lanes of each warp read its query, 4·N·L·D in all, and one of them the
-    key and value of every pair, P·D; a state of D + 2 numbers is written. Merge: the 32 lanes of a warp read all N maxima
-    twice and all N sums, and for each of D channels N maxima and numbers of
-    the accumulators.
+    key and value of every pair, P·D; a state of D + 2 numbers is written.
+    Merge: the 32 lanes of a warp read all N maxima twice and all N sums, and
+    for each of D channels N maxima and N numbers of the accumulators.
 
     Returns
     -------
