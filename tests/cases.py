@@ -12,7 +12,6 @@ from attention_lab.steps import (
     flash_cpu,
     flash_forward,
     online_softmax,
-    row_softmax,
     scaled_dot_product,
     split_keys,
 )
@@ -28,7 +27,6 @@ IMPLEMENTATIONS: dict[str, Callable] = {
     )
     for name in ("attention", "attention_cuda")
 }
-IMPLEMENTATIONS["row_softmax.attention_cuda"] = row_softmax.attention_cuda
 IMPLEMENTATIONS["flash_cpu.attention_cpu"] = flash_cpu.attention_cpu
 #: Those written in PyTorch: they take tensors only, and have gradients.
 IN_PYTORCH = [name for name in IMPLEMENTATIONS if name.endswith(".attention")]

@@ -17,7 +17,7 @@ from attention_lab.examples import example_qkv
 from attention_lab.gpu.door import DEVICE_VARIABLE
 from cases import IMPLEMENTATIONS, random_mask
 
-SHUFFLING = ["split_keys.attention_cuda", "row_softmax.attention_cuda"]
+SHUFFLING = ["split_keys.attention_cuda"]
 KERNELS = [
     name
     for name in IMPLEMENTATIONS
