@@ -44,7 +44,8 @@ def test_every_rung_moves_what_its_formula_says(readings):
         assert row["every_array_agrees"], row
         assert row["is_clean"], row
         assert row["counted"] == row["formula"], row
-        assert row["naive/this"] >= 1, row
+    for rung in ("flash", "register_2d"):  # the last of each ladder
+        assert all(r["naive/this"] > 5 for r in rows if r["rung"] == rung)
     assert "DIFFERENT" not in printed
 
 
