@@ -9,6 +9,10 @@ p, p + SPLIT, …, and `sum_parts` adds up what the parts have of a dot product.
 With SPLIT = 1 a thread keeps whole rows; at D = 64 they exceed its registers
 and spill to memory.
 
+The scale is multiplied into the queries everywhere, as in the forward pass:
+where scores are large, rounding them differently from the log-sum-exp would
+change the weights.
+
 Source: Dao 2023, "FlashAttention-2", section 3.1.2, algorithm 2.
 """
 
@@ -132,8 +136,8 @@ def make_load_rows(real: Any) -> Any:
     """Build the device function that fills a tile, for one dtype."""
 
     @cuda.jit(device=True)
-    def load_rows(tile, x_BHLD, b, h, first):
-        """All threads of a block copy the rows from `first` on.
+    def load_rows(tile, x_BHLD, b, h, first, factor):
+        """All threads of a block copy the rows from `first` on, times a factor.
 
         Rows past the end are not touched, and no one reads them; channels
         past the end become 0.
@@ -142,8 +146,9 @@ def make_load_rows(real: Any) -> Any:
         for i in range(cuda.threadIdx.x, rows * width, cuda.blockDim.x):
             row, d = i // width, i % width
             if first + row < x_BHLD.shape[2]:
-                exists = d < x_BHLD.shape[3]
-                x = x_BHLD[b, h, first + row, d] if exists else real(0.0)
+                x = real(0.0)
+                if d < x_BHLD.shape[3]:
+                    x = x_BHLD[b, h, first + row, d] * factor
                 tile[row, d] = x
 
     return load_rows
@@ -162,9 +167,9 @@ def make_read_row(real: Any) -> Any:
         """
         lse, row_dot = real(math.inf), real(0.0)
         if row < lse_BHL.shape[2]:
-            row_dot = row_dot_BHL[b, h, row]
-            if lse_BHL[b, h, row] != real(-math.inf):
-                lse = lse_BHL[b, h, row]
+            lse, row_dot = lse_BHL[b, h, row], row_dot_BHL[b, h, row]
+            if lse == real(-math.inf):
+                lse = real(math.inf)
         return lse, row_dot
 
     return read_row
@@ -261,8 +266,8 @@ def make_dq_kernel(
 
         for s0 in range(0, visible, TILE_S):
             # 1. Load: every thread brings its share of both tiles.
-            load_rows(k_tile, k_BHSD, b, h // group, s0)
-            load_rows(v_tile, v_BHSD, b, h // group, s0)
+            load_rows(k_tile, k_BHSD, b, h // group, s0, real(1.0))
+            load_rows(v_tile, v_BHSD, b, h // group, s0, real(1.0))
             cuda.syncthreads()  # both tiles are complete before anyone reads
 
             # 2. Compute: all rows take the same keys, so no part is missing.
@@ -339,7 +344,7 @@ def make_dkv_kernel(
         s = cuda.blockIdx.x * TILE_S + cuda.threadIdx.x // SPLIT
         L, H_kv = q_BHLD.shape[2], k_BHSD.shape[1]
         b, h_kv = cuda.blockIdx.y // H_kv, cuda.blockIdx.y % H_kv
-        load(k, k_BHSD, b, h_kv, s, part, scale)
+        load(k, k_BHSD, b, h_kv, s, part, real(1.0))
         load_v(v, v_BHSD, b, h_kv, s, part, real(1.0))
         clear(dk)
         clear_v(dv)
@@ -350,8 +355,10 @@ def make_dkv_kernel(
         for h in range(h_kv * group, (h_kv + 1) * group):
             for first in range(start, L, TILE_L):
                 # 1. Load: every thread brings its share of the queries.
-                load_rows(q_tile, q_BHLD, b, h, first)
-                load_rows(out_grad_tile, out_grad_BHLD, b, h, first)
+                load_rows(q_tile, q_BHLD, b, h, first, scale)
+                load_rows(
+                    out_grad_tile, out_grad_BHLD, b, h, first, real(1.0)
+                )
                 for i in range(cuda.threadIdx.x, TILE_L, cuda.blockDim.x):
                     lse_tile[i], row_dot_tile[i] = read_row(
                         lse_BHL, row_dot_BHL, b, h, first + i
@@ -366,7 +373,7 @@ def make_dkv_kernel(
                 cuda.syncthreads()  # nobody overwrites a tile still being read
 
         # 3. Store
-        store(dk_BHSD, b, h_kv, s, dk, part, scale)
+        store(dk_BHSD, b, h_kv, s, dk, part, real(1.0))
         store_v(dv_BHSD, b, h_kv, s, dv, part, real(1.0))
 
     return dkv_kernel
