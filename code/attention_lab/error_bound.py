@@ -160,9 +160,7 @@ def gradient_error_bound(
     True
     """
     options = (attn_mask, is_causal, scale, enable_gqa)
-    exact = attention_gradients_reference(
-        out_grad, query, key, value, *options
-    )
+    exact = attention_gradients_reference(out_grad, query, key, value, *options)
     plain = list(_plain_gradients(out_grad, query, key, value, *options))
     dtype = dtype_name(query)
     return GradientBounds(

@@ -33,6 +33,7 @@ from attention_lab.contract import (
     check_tensors,
     dtype_name,
 )
+from attention_lab.gpu.door import runs_on_gpu
 from attention_lab.steps.flash_backward_kernels import (
     WARP,
     choose_split,
@@ -249,8 +250,9 @@ def flash_backward_cuda(
     ----------
     TILE_L, TILE_S : queries and keys of a tile; None takes 16, or fewer if 16
         do not fit.
-    SPLIT : threads that share a row, a power of two up to 32; None takes
-        enough that each holds 16 channels.
+    SPLIT : threads that share a row, a power of two up to 32. None takes
+        enough that each holds 16 channels; on the recorder, which has no
+        registers to run out of and exchanges slowly, it takes 1.
 
     Raises
     ------
@@ -306,7 +308,7 @@ def check_split(SPLIT: int | None, call: AttentionCall) -> int:
         If SPLIT is not a power of two from 1 to 32.
     """
     if SPLIT is None:
-        return choose_split(call.D, call.D_v)
+        return choose_split(call.D, call.D_v) if runs_on_gpu() else 1
     SPLIT = check_tile("SPLIT", SPLIT)
     if SPLIT > WARP or SPLIT & (SPLIT - 1):
         raise ValueError(

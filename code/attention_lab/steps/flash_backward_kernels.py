@@ -356,9 +356,7 @@ def make_dkv_kernel(
             for first in range(start, L, TILE_L):
                 # 1. Load: every thread brings its share of the queries.
                 load_rows(q_tile, q_BHLD, b, h, first, scale)
-                load_rows(
-                    out_grad_tile, out_grad_BHLD, b, h, first, real(1.0)
-                )
+                load_rows(out_grad_tile, out_grad_BHLD, b, h, first, real(1.0))
                 for i in range(cuda.threadIdx.x, TILE_L, cuda.blockDim.x):
                     lse_tile[i], row_dot_tile[i] = read_row(
                         lse_BHL, row_dot_BHL, b, h, first + i
