@@ -139,6 +139,7 @@ def flash_backward(
     TILE_S = check_tile("TILE_S", TILE_S)
     check_tensors(query=query, key=key, value=value)
     check_backward(call, query, out_grad, out, lse)
+    check_tensors(out_grad=out_grad, out=out, lse=lse)
     dtype = query.dtype
     if dtype in HALF_PRECISIONS:
         query, key, value = query.float(), key.float(), value.float()
