@@ -1,6 +1,7 @@
 """Inputs for the flash backward pass, and both ways to run it."""
 
 import numpy as np
+import pytest
 import torch
 
 from attention_lab import masks
@@ -8,9 +9,12 @@ from attention_lab.error_bound import gradient_error_bound
 from attention_lab.examples import example_qkv
 from attention_lab.reference import attention_gradients_reference
 from attention_lab.steps import flash_backward as step
+from attention_lab.steps import flash_backward_kernels as kernels
 from attention_lab.steps.flash_forward import flash_forward, flash_forward_cuda
 from cases import random_mask, tensors
+from test_mistakes_are_caught import edited
 
+MAKERS = [name for name in vars(kernels) if name.startswith("make_")]
 MODES = ["plain", "causal", "lower right", "masked row", "added", "shared"]
 TILES = {"TILE_L": 4, "TILE_S": 3}
 
@@ -59,3 +63,27 @@ def assert_right(found, given, options):
     bounds = gradient_error_bound(*given, **options)
     for got, right, bound in zip(found, exact, bounds, strict=True):
         np.testing.assert_allclose(got, right, atol=bound, rtol=0)
+
+
+@pytest.fixture
+def plant(monkeypatch, tmp_path):
+    """Return what builds all kernels again with one line changed."""
+
+    def replace(where, old, new):
+        for name in MAKERS:
+            make = getattr(kernels, name)
+            make = getattr(make, "__wrapped__", make)  # without its cache
+            if name == where:
+                make = broken(make, old, new, tmp_path)
+            monkeypatch.setattr(kernels, name, make)
+            if hasattr(step, name):
+                monkeypatch.setattr(step, name, make)
+
+    return replace
+
+
+def broken(make, old, new, folder):
+    def make_broken(*kind):
+        return edited(make(*kind), old, new, folder)
+
+    return make_broken

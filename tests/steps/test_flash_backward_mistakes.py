@@ -1,15 +1,10 @@
-"""Planted mistakes in the backward pass: each fails the comparison, by name.
-
-The verifier knows nothing about these kernels; it names the mistake from the
-gradients alone.
-"""
+"""Planted mistakes in the backward pass: each fails the comparison."""
 
 import numpy as np
 import pytest
 import torch
 
 from attention_lab.steps import flash_backward as step
-from attention_lab.steps import flash_backward_kernels as kernels
 from attention_lab.steps.flash_autograd import flash_attention
 from attention_lab.verify import verify_attention
 from backward_cases import (
@@ -18,6 +13,7 @@ from backward_cases import (
     assert_right,
     in_kernels,
     in_pytorch,
+    plant,  # noqa: F401
 )
 from test_mistakes_are_caught import edited
 
@@ -96,31 +92,6 @@ IN_KERNELS = {
         "split",
     ),
 }
-MAKERS = [name for name in vars(kernels) if name.startswith("make_")]
-
-
-@pytest.fixture
-def plant(monkeypatch, tmp_path):
-    """Return what builds all kernels again with one line changed."""
-
-    def replace(where, old, new):
-        for name in MAKERS:
-            make = getattr(kernels, name)
-            make = getattr(make, "__wrapped__", make)  # without its cache
-            if name == where:
-                make = broken(make, old, new, tmp_path)
-            monkeypatch.setattr(kernels, name, make)
-            if hasattr(step, name):
-                monkeypatch.setattr(step, name, make)
-
-    return replace
-
-
-def broken(make, old, new, folder):
-    def make_broken(*kind):
-        return edited(make(*kind), old, new, folder)
-
-    return make_broken
 
 
 def case(mode):
@@ -131,7 +102,7 @@ def case(mode):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", IN_KERNELS)
-def test_a_wrong_kernel_misses_the_bound(name, plant):
+def test_a_wrong_kernel_misses_the_bound(name, plant):  # noqa: F811
     where, old, new, mode = IN_KERNELS[name]
     given, options, tiles = case(mode)
     assert_right(in_kernels(*given, options, **tiles), given, options)
@@ -176,7 +147,7 @@ NAMED = {
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", NAMED)
-def test_the_verifier_sees_it_too(name, plant):
+def test_the_verifier_sees_it_too(name, plant):  # noqa: F811
     plant(*IN_KERNELS[name][:3])
     report = verify_attention(
         flash_attention,
@@ -188,7 +159,7 @@ def test_the_verifier_sees_it_too(name, plant):
     assert f"the gradient of {NAMED[name]}" in str(report)
 
 
-def test_a_missing_store_shows_as_nan(plant):
+def test_a_missing_store_shows_as_nan(plant):  # noqa: F811
     given, options, tiles = case("plain")
     plant(
         "make_dq_kernel", "store(dq_BHLD, b, h, row, dq, part, scale)", "pass"

@@ -1,18 +1,30 @@
 """What holds for the gradients of any input."""
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from attention_lab.error_bound import gradient_error_bound
-from backward_cases import arrays, in_kernels, in_pytorch
+from backward_cases import (
+    arrays,
+    in_kernels,
+    in_pytorch,
+    plant,  # noqa: F401
+)
 
 SIZES = {"L": 5, "S": 6, "D": 3, "D_v": 2}
 seeds = st.integers(0, 10_000)
 tiles = st.integers(1, 7)
 runs = st.sampled_from([in_pytorch, in_kernels])
-few = settings(max_examples=15, deadline=None, derandomize=True)
+# The sizes are small as they are: shrinking a failure would take minutes.
+few = settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],
+)
 
 
 def assert_close(found, other, given, options):
@@ -76,3 +88,35 @@ def test_finite_input_never_gives_nan(seed, run, size, values, share):
         assert np.isfinite(np.asarray(gradient)).all()
     unseen = ~keep.any(-1)
     assert (np.asarray(found[0])[unseen] == 0).all()
+
+
+BROKEN = {
+    test_tile_sizes_change_nothing: (
+        "make_dq_kernel",
+        "min(TILE_S, visible - s0)",
+        "TILE_S",
+    ),
+    test_later_keys_change_no_bit_of_earlier_gradients: (
+        "make_weigh",
+        "s > row",
+        "s > row + 1",
+    ),
+    test_reordered_keys_reorder_their_gradients: (
+        "make_take_tile",
+        "add_v(dv, weight, out_grad_tile",
+        "add_v(dv, weight * s, out_grad_tile",
+    ),
+    test_finite_input_never_gives_nan: (
+        "make_read_row",
+        "lse = real(math.inf)",
+        "pass",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("check", BROKEN, ids=lambda check: check.__name__)
+def test_each_of_these_checks_can_fail(check, plant):  # noqa: F811
+    plant(*BROKEN[check])
+    with pytest.raises(AssertionError):
+        check()
