@@ -12,7 +12,7 @@ at 1.02 (scores × 100, a near tie).
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +30,6 @@ from attention_lab.reference import (
 ORDERS = 15
 
 # Bits of the significand after the leading one.
-
-
 _FRACTION_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 _LOWEST_EXPONENT = {
     "float16": -14,
@@ -162,17 +160,13 @@ def gradient_error_bound(
     """
     options = (attn_mask, is_causal, scale, enable_gqa)
     exact = attention_gradients_reference(out_grad, query, key, value, *options)
-    plain = list(_plain_gradients(out_grad, query, key, value, *options))
-    dtype = dtype_name(query)
-    return GradientBounds(
-        *(
-            _bound([gradients[i] for gradients in plain], exact[i], dtype)
-            for i in range(3)
-        )
-    )
+    plain = _plain_gradients(out_grad, query, key, value, *options)
+    each = zip(*plain, strict=True)
+    pairs = zip(each, exact, strict=True)
+    return GradientBounds(*(_bound(*pair, dtype_name(query)) for pair in pairs))
 
 
-def _bound(plain: list[np.ndarray], exact: np.ndarray, dtype: str) -> float:
+def _bound(plain: Sequence[np.ndarray], exact: np.ndarray, dtype: str) -> float:
     """Apply the rule to the plain results and the exact one."""
     if exact.size == 0:
         return 0.0

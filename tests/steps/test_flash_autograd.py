@@ -133,8 +133,7 @@ def test_the_package_of_steps_imports_nothing_before_it_is_asked():
     program = (
         "import sys, attention_lab.steps as steps\n"
         "assert 'torch' not in sys.modules\n"
-        "assert steps.flash_attention.__name__ == 'flash_attention'\n"
-        "assert 'torch' in sys.modules\n"
+        "assert 'numba' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
