@@ -8,7 +8,8 @@ with scores × 100, PyTorch's own attention misses the bound taken from a single
 one by a factor of 2, and exp(scores − log-sum-exp), which is as right, by 2.6.
 Measured against the first four, over 240 inputs with scores × 1, × 100 and
 × 10⁴: PyTorch and this book stayed within 0.55 of the bound, with one exception
-at 1.02 (scores × 100, a near tie).
+at 1.02 (scores × 100, a near tie). For gradients, over 40 inputs with scores
+× 1 and × 100: this book within 0.55 of the bound, PyTorch within 0.49.
 """
 
 import itertools
