@@ -139,24 +139,13 @@ def test_a_wrong_derivation_misses_the_bound(name, monkeypatch, tmp_path):
         assert_right(in_pytorch(*given, options, **tiles), given, options)
 
 
-NAMED = {
-    "scale lost in dK": "key",
-    "a row without keys keeps its log-sum-exp": "query",
-}
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", NAMED)
-def test_the_verifier_sees_it_too(name, plant):  # noqa: F811
-    plant(*IN_KERNELS[name][:3])
+def test_the_verifier_sees_it_too(plant):  # noqa: F811
+    plant(*IN_KERNELS["scale lost in dK"][:3])
     report = verify_attention(
-        flash_attention,
-        only={"gradients", "gradients of a masked row"},
-        isolate=False,
-        seconds=120,
+        flash_attention, only={"gradients"}, isolate=False, seconds=120
     )
     assert not report.passed
-    assert f"the gradient of {NAMED[name]}" in str(report)
+    assert "the gradient of key" in str(report)
 
 
 def test_a_missing_store_shows_as_nan(plant):  # noqa: F811
