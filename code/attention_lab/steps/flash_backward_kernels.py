@@ -176,6 +176,21 @@ def make_read_row(real: Any) -> Any:
 
 
 @functools.cache
+def make_read_rows(real: Any) -> Any:
+    """Build the device function that reads them for a tile of rows."""
+    read_row = make_read_row(real)
+
+    @cuda.jit(device=True)
+    def read_rows(lse_tile, row_dot_tile, lse_BHL, row_dot_BHL, b, h, first):
+        """All threads of a block read the two numbers of their rows."""
+        for i in range(cuda.threadIdx.x, lse_tile.shape[0], cuda.blockDim.x):
+            lse, row_dot = read_row(lse_BHL, row_dot_BHL, b, h, first + i)
+            lse_tile[i], row_dot_tile[i] = lse, row_dot
+
+    return read_rows
+
+
+@functools.cache
 def make_weigh(real: Any, has_bias: bool, is_causal: bool) -> Any:
     """Build the device function that recomputes one weight of the softmax."""
     add_bias = make_add_bias(has_bias)
@@ -325,7 +340,7 @@ def make_dkv_kernel(
     PADDED, PADDED_V = WIDTH * SPLIT, WIDTH_V * SPLIT
     load, clear, _, _, store = make_part_functions(D, SPLIT, real)
     load_v, clear_v, _, _, store_v = make_part_functions(D_v, SPLIT, real)
-    load_rows, read_row = make_load_rows(real), make_read_row(real)
+    load_rows, read_rows = make_load_rows(real), make_read_rows(real)
     take_tile = make_take_tile(D, D_v, SPLIT, real, has_bias, is_causal)
 
     @cuda.jit
@@ -348,19 +363,17 @@ def make_dkv_kernel(
         load_v(v, v_BHSD, b, h_kv, s, part, real(1.0))
         clear(dk)
         clear_v(dv)
-        start = 0
-        if is_causal:  # no earlier tile has a query that sees these keys
-            start = cuda.blockIdx.x * TILE_S // TILE_L * TILE_L
+        # With a causal mask no earlier tile has a query that sees these keys.
+        start = cuda.blockIdx.x * TILE_S // TILE_L * TILE_L if is_causal else 0
 
         for h in range(h_kv * group, (h_kv + 1) * group):
             for first in range(start, L, TILE_L):
                 # 1. Load: every thread brings its share of the queries.
                 load_rows(q_tile, q_BHLD, b, h, first, scale)
                 load_rows(out_grad_tile, out_grad_BHLD, b, h, first, real(1.0))
-                for i in range(cuda.threadIdx.x, TILE_L, cuda.blockDim.x):
-                    lse_tile[i], row_dot_tile[i] = read_row(
-                        lse_BHL, row_dot_BHL, b, h, first + i
-                    )
+                read_rows(
+                    lse_tile, row_dot_tile, lse_BHL, row_dot_BHL, b, h, first
+                )
                 cuda.syncthreads()  # all of it is there before anyone reads
 
                 # 2. Compute: the gradients of a key add up over its group.
