@@ -4,12 +4,16 @@ import torch
 
 from attention_lab.error_bound import (
     error_bound,
+    gradient_error_bound,
     lse_error_bound,
     rounding,
     ulp,
 )
 from attention_lab.examples import example_qkv
-from attention_lab.reference import attention_reference
+from attention_lab.reference import (
+    attention_gradients_reference,
+    attention_reference,
+)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -101,3 +105,52 @@ def test_inputs_that_are_not_finite_have_no_bound():
     v[0, 0, 0, 0] = np.nan
     with pytest.raises(ValueError, match="the inputs are not finite"):
         error_bound(q, k, v)
+
+
+@pytest.mark.parametrize("factor", [1, 100])
+def test_pytorchs_own_gradients_are_within_the_bound(factor):
+    for seed in range(3):
+        arrays = example_qkv(L=7, S=13, D=5, seed=seed)
+        arrays = (arrays[0] * np.float32(factor), *arrays[1:])
+        out_grad = example_qkv(L=7, D=5, seed=seed + 1)[0]
+        qkv = [torch.tensor(x, requires_grad=True) for x in arrays]
+        out = torch.nn.functional.scaled_dot_product_attention(*qkv)
+        out.backward(torch.tensor(out_grad))
+        exact = attention_gradients_reference(out_grad, *arrays)
+        bounds = gradient_error_bound(out_grad, *arrays)
+        for x, right, bound in zip(qkv, exact, bounds, strict=True):
+            assert np.abs(x.grad.numpy() - right).max() <= bound
+
+
+def test_the_bound_of_gradients_is_smaller_than_a_real_mistake():
+    q, k, v = example_qkv()
+    right = attention_gradients_reference(q, q, k, v)
+    wrong = attention_gradients_reference(q, q, k, v, scale=12**-0.5)
+    bounds = gradient_error_bound(q, q, k, v)
+    for one, other, bound in zip(right, wrong, bounds, strict=True):
+        assert np.abs(one - other).max() > 1000 * bound
+
+
+def test_gradients_of_half_precisions_allow_one_more_rounding():
+    q, k, v = example_qkv()
+    half = [x.astype(np.float16) for x in (q, q, k, v)]
+    brain = [torch.tensor(x).bfloat16() for x in (q, q, k, v)]
+    double = [x.astype(np.float64) for x in (q, q, k, v)]
+    for bound in zip(
+        gradient_error_bound(*double),
+        gradient_error_bound(q, q, k, v),
+        gradient_error_bound(*half),
+        gradient_error_bound(*brain),
+        strict=True,
+    ):
+        assert bound[0] < 1e-13 < 1e-8 < bound[1] < 1e-5
+        assert 1e-4 < bound[2] < bound[3] < 0.5
+
+
+def test_masks_and_empty_axes_are_part_of_the_bound_of_gradients():
+    q, k, v = example_qkv()
+    nothing = gradient_error_bound(q, q, k, v, np.zeros((5, 7), bool))
+    assert max(nothing) < 1e-30
+    assert gradient_error_bound(q, q, k[:, :, :0], v[:, :, :0])[1:] == (0, 0)
+    few = gradient_error_bound(q, q, k[:, :1], v[:, :1], enable_gqa=True)
+    assert 1e-8 < max(few) < 1e-4

@@ -2,9 +2,12 @@
 
 The kernels read float32 or float64 arrays in C order and one kind of mask:
 numbers added to the scores. This module turns the caller's arrays into those
-and the result back into the caller's kind.
+and the result back into the caller's kind. A tensor on the GPU stays there: the
+kernel reads it, and writes its result, without a copy, in the order of torch's
+current stream.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +22,8 @@ from attention_lab.contract import (
     check_attention_call,
     dtype_name,
 )
-from attention_lab.gpu import to_device
+from attention_lab.gpu import cuda, to_device
+from attention_lab.gpu.door import runs_on_gpu
 
 #: The largest grid in its second and third direction, on every CUDA device.
 GRID_LIMIT_YZ = 65_535
@@ -110,13 +114,23 @@ class Operands:
 
     def empty(self, *shape: int) -> Any:
         """Allocate a device array in which nothing is written yet (NaN)."""
-        return to_device(blank(shape, self.real))
+        return self._unwritten(shape, self.real)
 
     def empty_out(self) -> Any:
         """Allocate the output, in the dtype in which the queries are stored."""
         call = self.call
+        is_half = np.dtype(self.q.dtype) == np.float16
         shape = (call.B, call.H, call.L, call.D_v)
-        return to_device(np.full(shape, np.nan, self.q.dtype))
+        return self._unwritten(shape, float16 if is_half else self.real)
+
+    def _unwritten(self, shape: tuple[int, ...], real: Any) -> Any:
+        if stays_on_gpu(self.like):
+            return to_kernel(self.like.new_full(shape, math.nan), real)
+        return to_device(blank(shape, real))
+
+    def place(self, array: Any) -> Any:
+        """Hand one more array of the call to a kernel, as its dtype."""
+        return to_kernel(array, self.real)
 
     def zeros(self, *shape: int) -> Any:
         """Give a result that no kernel has to compute, as the caller's kind."""
@@ -129,7 +143,7 @@ class Operands:
 
     def result(self, array: Any) -> Any:
         """Bring a kernel's output back as the caller's kind and dtype."""
-        return same_kind(array.copy_to_host(), self.like)
+        return from_kernel(array, self.like)
 
     def log_result(self, array: Any) -> Any:
         """Bring a log-sum-exp back as the caller's kind.
@@ -137,7 +151,7 @@ class Operands:
         It keeps the dtype of the computation: a sum of scores that float32
         holds can exceed what float16 does.
         """
-        return same_kind(array.copy_to_host(), self.like, keep_dtype=True)
+        return from_kernel(array, self.like, keep_dtype=True)
 
 
 def read_operands(
@@ -163,13 +177,13 @@ def read_operands(
     real = kernel_dtype("query", query)
     keep_half = keep_half and dtype_name(query) == "float16"
     stored = float16 if keep_half else real
-    q, k, v = (to_device(to_real(x, stored)) for x in (query, key, value))
+    q, k, v = (to_kernel(x, stored) for x in (query, key, value))
     return Operands(
         call=call,
         q=q,
         k=k,
         v=v,
-        bias=to_device(additive_mask(attn_mask, real)),
+        bias=to_kernel(additive_mask(attn_mask, real, query), real),
         has_bias=attn_mask is not None,
         is_causal=is_causal,
         real=real,
@@ -213,14 +227,72 @@ def to_real(array: Any, real: Any) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=real.name)
 
 
-def additive_mask(attn_mask: Any, real: Any) -> np.ndarray:
-    """Turn a mask into numbers to add, with four axes of size 1 or full."""
+def stays_on_gpu(array: Any) -> bool:
+    """Say whether kernels can read a tensor where it is."""
+    return runs_on_gpu() and bool(getattr(array, "is_cuda", False))
+
+
+def to_kernel(array: Any, real: Any) -> Any:
+    """Hand an array to a kernel as its dtype, in C order.
+
+    A tensor on the GPU is copied only if its dtype or order is another.
+    """
+    if not stays_on_gpu(array):
+        return to_device(to_real(array, real))
+    import torch  # only a caller with a tensor gets here
+
+    order_streams(array.device, kernels_first=False)
+    tensor = array.detach().resolve_neg().to(getattr(torch, real.name))
+    return cuda.as_cuda_array(tensor.contiguous())
+
+
+def from_kernel(array: Any, like: Any, keep_dtype: bool = False) -> Any:
+    """Bring a kernel's output back as the library, device, dtype of `like`."""
+    if not stays_on_gpu(like):
+        return same_kind(array.copy_to_host(), like, keep_dtype)
+    import torch  # only a caller with a tensor gets here
+
+    order_streams(like.device, kernels_first=True)
+    tensor = torch.as_tensor(array, device=like.device)
+    return tensor if keep_dtype else tensor.to(like.dtype)
+
+
+def order_streams(device: Any, kernels_first: bool) -> None:
+    """Let torch's current stream wait for the kernels, or they for it.
+
+    Kernels run on the default stream. Where that is torch's current one too,
+    everything is in order already.
+    """
+    import torch  # only a caller with a tensor gets here
+
+    current = torch.cuda.current_stream(device)
+    kernels = torch.cuda.default_stream(device)
+    if current != kernels and kernels_first:
+        current.wait_stream(kernels)
+    elif current != kernels:
+        kernels.wait_stream(current)
+
+
+def additive_mask(attn_mask: Any, real: Any, like: Any) -> Any:
+    """Turn a mask into numbers to add, with four axes of size 1 or full.
+
+    It stays on the GPU if it is there; no mask is a 0 beside `like`.
+    """
     if attn_mask is None:
+        if stays_on_gpu(like):
+            return like.new_zeros((1, 1, 1, 1))
         return np.zeros((1, 1, 1, 1), real.name)
-    mask = to_real(attn_mask, real)
-    if dtype_name(attn_mask) == "bool":
-        mask = np.where(mask == 1, 0.0, -np.inf).astype(real.name)
-    return mask.reshape((1,) * (4 - mask.ndim) + mask.shape)
+    is_bool = dtype_name(attn_mask) == "bool"
+    if stays_on_gpu(attn_mask):
+        mask = attn_mask.detach()
+        if is_bool:
+            zeros = like.new_zeros(mask.shape)
+            mask = zeros.masked_fill(~mask, -math.inf)
+    else:
+        mask = to_real(attn_mask, real)
+        if is_bool:
+            mask = np.where(mask == 1, 0.0, -np.inf).astype(real.name)
+    return mask.reshape((1,) * (4 - mask.ndim) + tuple(mask.shape))
 
 
 def same_kind(array: np.ndarray, like: Any, keep_dtype: bool = False) -> Any:
