@@ -1,6 +1,6 @@
 """What does attention do in a model that reads digits?
 
-    patches_BLD --embed, add position--> x_BLE --blocks--> mean over L --> logits
+    patches_BLD --embed + position--> x_BLE --blocks, mean over L--> logits
 
 A small vision transformer: 16 patches of 2 × 2 pixels, two blocks of attention
 and a two-layer network, no class token. Its attention is any function with the
@@ -143,7 +143,9 @@ class TinyViT(nn.Module):
         """
         check_tensors(images=images)
         check_axes("images", images, ("B", "rows", "columns"))
-        for axis, size in zip(("rows", "columns"), images.shape[1:], strict=True):
+        for axis, size in zip(
+            ("rows", "columns"), images.shape[1:], strict=True
+        ):
             if size != IMAGE:
                 raise ShapeMismatch(
                     f"images: axis {axis} has size {size}, but the model reads "
@@ -186,6 +188,17 @@ def load_split() -> tuple[Digits, Digits]:
         Digits(images[~held], labels[~held]),
         Digits(images[held], labels[held]),
     )
+
+
+def label_of(index: int) -> int:
+    """Return which digit 0 … 9 an image of scikit-learn's digits shows.
+
+    Examples
+    --------
+    >>> label_of(13)
+    3
+    """
+    return int(load_digits().target[index])
 
 
 def untrained(
