@@ -218,25 +218,32 @@ export function errorText(x) {
     : `${digits}e−${String(-power).padStart(2, "0")}`;
 }
 
-/** The ramps of `attention_lab.figures.palette`: blue, paper, amber. */
+/** The ramps of `attention_lab.figures.palette`: blue, paper, amber; weights; ink. */
 export const RAMPS = [
   [[0.965, 0, 262], [0.79, 0.075, 262], [0.46, 0.11, 262]],
   [[0.965, 0, 75], [0.83, 0.12, 75], [0.56, 0.12, 62]],
+  [[0.975, 0.025, 90], [0.8, 0.145, 75], [0.36, 0.085, 55]],
+  [[0.965, 0.006, 90], [0.66, 0.006, 90], [0.25, 0.006, 90]],
 ];
 
-/**
- * Fill and ink for a value in [-1, 1], as a style.
- * @param {number} value
- */
-export function valueStyle(value) {
-  const anchors = RAMPS[value < 0 ? 0 : 1];
-  const place = Math.min(Math.abs(value), 1) * 2;
-  const left = Math.min(Math.floor(place), 1);
-  const [l, c, hue] = anchors[left].map(
-    (a, i) => a + (place - left) * (anchors[left + 1][i] - a));
+/** Fill and ink at a place in [0, 1] of a ramp. */
+export function rampColors(ramp, place) {
+  const at = Math.min(place, 1) * 2;
+  const left = Math.min(Math.floor(at), 1);
+  const [l, c, hue] = RAMPS[ramp][left].map(
+    (a, i) => a + (at - left) * (RAMPS[ramp][left + 1][i] - a));
   // White reads better than black on what is darker than this.
   const ink = l < 0.568 ? "#fff" : "#000";
-  return `background:oklch(${l.toFixed(3)} ${c.toFixed(3)} ${hue});color:${ink}`;
+  return [`oklch(${l.toFixed(3)} ${c.toFixed(3)} ${hue})`, ink];
+}
+
+/**
+ * Fill and ink as a style.
+ * @param {number} value in [-1, 1]; in [0, 1] on another ramp than the first two
+ */
+export function valueStyle(value, ramp = value < 0 ? 0 : 1) {
+  const [fill, ink] = rampColors(ramp, Math.abs(value));
+  return `background:${fill};color:${ink}`;
 }
 
 /**

@@ -1,0 +1,243 @@
+/**
+ * F1, the patch ledger: whom a patch of a digit looks at, and what it gets.
+ *
+ * Data: `patch_ledger.v1`, as `attention_lab.steps.patch_ledger` writes it:
+ * weights in thousandths, values and outputs in hundredths. Nothing is computed
+ * here but differences and counts of recorded numbers.
+ */
+import {
+  Refusal, chip, decimal, errorText, h, rampColors, range, short, showTables,
+  valueStyle,
+} from "./base.js";
+import { choice, figure, grid, scene } from "./scene.js";
+
+export const SCHEMA = "patch_ledger.v1";
+export const N = 16, SIDE = 4, MOST = 8;
+const WEIGHTS = 2, PIXELS = 3; // ramps
+
+export const FIGURE_STYLE = `
+.attn-patches{gap:0;counter-reset:p -1;font-weight:700;margin:0 4px}
+.attn-patches [data-cell]{border:1px solid #6b7280;position:relative}
+.attn-patches [data-cell]::before{counter-increment:p;content:counter(p);
+position:absolute;top:2px;left:2px;min-width:17px;font:10px/14px sans-serif;
+text-align:center;background:#fff;color:#1f2328}
+.attn-patches [aria-selected=true]{border:0;z-index:1;
+box-shadow:0 0 0 4px var(--l),inset 0 0 0 2px #fff}
+.attn-stage .attn-sum td,.attn-stage .attn-sum th{height:21px}
+.attn-stage .attn-sum tr:last-child>*{height:30px;border-top:4px double;
+font-weight:700}
+`;
+
+export default figure(stage);
+
+/**
+ * Check what a model holds.
+ * @returns the runs, each with its source and the pixels of its digit
+ * @throws {Refusal} with a sentence
+ */
+export function readLedger(state) {
+  if (state?.schema !== SCHEMA) {
+    throw new Refusal(`it needs data of schema ${SCHEMA}, not ${state?.schema}.`);
+  }
+  const { digits, sources, runs } = state;
+  if (runs?.[0]?.axis !== "S") throw new Refusal("the recording holds no right run.");
+  const check = (list, size, name) => {
+    if (list?.length !== size || !list.every(Number.isFinite)) {
+      throw new Refusal(`${name} must be ${size} numbers.`);
+    }
+  };
+  return runs.map((run) => {
+    const source = sources?.[run.source];
+    const { D, values, name } = source ?? {};
+    if (!(D >= 1 && D <= MOST)) {
+      throw new Refusal(`axis D has size ${D}; at most ${MOST} can be drawn.`);
+    }
+    const { pixels } = digits?.[source.digit] ?? {};
+    check(pixels, 4 * N, "pixels");
+    check(values, N * D, `values of ${name}`);
+    check(run.weights, N * N, `weights of ${name}`);
+    check(run.sums, N, `sums of ${name}`);
+    check(run.out, N * D, `output of ${name}`);
+    return { ...run, source, pixels };
+  });
+}
+
+/** A weight in few characters: .41. */
+export function share(thousandths) {
+  return decimal(thousandths / 1000).replace(/^0/, "");
+}
+
+/** The weights of one query, and its keys from the largest to the smallest. */
+export function rowOf(run, query) {
+  const weights = run.weights.slice(query * N, query * N + N);
+  return { weights, order: range(N).sort((a, b) => weights[b] - weights[a]) };
+}
+
+/** What may be asked about a query before it is shown. */
+export function questionOf(run, query) {
+  const { weights, order } = rowOf(run, query);
+  if (!run.source.same) {
+    return {
+      text: `Patch ${query} asks. Does it give the largest weight to itself?`,
+      options: ["yes", "no"],
+      answer: order[0] === query ? 0 : 1,
+    };
+  }
+  const [a, b] = run.source.same;
+  return {
+    text: `Patch ${query} asks. Patches ${a} and ${b} have identical keys. How ` +
+      "do they split their weight?",
+    options: [`more to ${a}, the first`, "the same to both", `more to ${b}`],
+    answer: 1 - Math.sign(weights[a] - weights[b]),
+  };
+}
+
+/** Say what a query does; also read aloud. */
+export function happened(run, query) {
+  const { weights, order } = rowOf(run, query);
+  const terms = order.slice(0, 3).map((p) => `${share(weights[p])}·v${p} + `);
+  return `Patch ${query}: output = ${terms.join("")}${N - 3} smaller shares. ` +
+    (run.axis === "S" ? "" : "Mistake: the softmax runs over the queries, so ") +
+    `its weights sum to ${decimal(run.sums[query] / 1000)}.`;
+}
+
+/** What was checked on a run. */
+export function verdictsOf(run, source) {
+  return Object.entries({
+    sum: "every row of weights sums to 1",
+    output: "outputs against the reference",
+    shuffle: "shuffled patches give the shuffled outputs",
+  }).map(([key, label]) => {
+    const [error, bound] = [run[`${key}_error`], run[`${key}_bound`]];
+    return {
+      label,
+      passed: error <= bound,
+      value: `off by ${errorText(error)}`,
+      held: `≤ ${errorText(bound)}; ${source}`,
+    };
+  });
+}
+
+/** The sum of a query: weight times value, largest first, and the output. */
+export function ledgerOf(run, query) {
+  const { weights, order } = rowOf(run, query);
+  const { D, values } = run.source;
+  const scale = Math.max(...values.map(Math.abs)) || 1;
+  const line = (weight, style, name, numbers) => h("tr", {},
+    h("td", { class: "attn-cell", style: `${style};width:38px` }, share(weight)),
+    h("th", { scope: "row", style: "width:50px" }, name),
+    ...numbers.map((x) =>
+      h("td", { class: "attn-cell", style: valueStyle(x / scale) }, short(x / 100))));
+  const part = (list, patch) => list.slice(patch * D, patch * D + D);
+  return h("table", { class: "attn-sum", style: `width:${88 + 26 * D}px` },
+    h("caption", {}, "weight · value, over ", chip("S"), ", per ", chip("D")),
+    ...order.map((p) => line(weights[p],
+      valueStyle(weights[p] / weights[order[0]], WEIGHTS), `· v${p}`, part(values, p))),
+    line(run.sums[query], "", "output", part(run.out, query)));
+}
+
+/** How a patch of the digit looks; `part` of the largest weight lies on it. */
+export function patchStyle(pixels, patch, part) {
+  const first = (patch >> 2) * 16 + (patch & 3) * 2;
+  const [tl, tr, bl, br] = [0, 1, 8, 9].map((n) =>
+    rampColors(PIXELS, pixels[first + n] / N)[0]);
+  const [fill, text] = rampColors(WEIGHTS, part);
+  return `color:${text};background:linear-gradient(${fill},${fill}) 50%/` +
+    `${part < 0 ? 0 : "34px 22px"} no-repeat,` +
+    `conic-gradient(${tr} 25%,${br} 0 50%,${bl} 0 75%,${tl} 0)`;
+}
+
+/** Build the stage in `el`: one run, and a query to choose in it. */
+export function stage(state, el) {
+  const runs = readLedger(state);
+  const { sources, seed, dtype } = state;
+  const ladder = [...new Set(runs.map((run) => run.temperature))].sort((a, b) => a - b);
+  let run = runs[0];
+  let isTold = false;
+  const board = grid("Patches of the digit", () => update(true), 60);
+  board.el.classList.add("attn-patches");
+  const tables = h("div", {});
+  const find = (source, temperature = 1, axis = "S") => runs.find((r) =>
+    r.source === source && r.temperature === temperature && r.axis === axis);
+  const pickSource = choice("digit, and what makes q, k, v",
+    sources.map(({ name }) => name),
+    (n) => show(find(sources[n], run.temperature) ?? find(sources[n])));
+  const pickHeat = choice("temperature", ladder, (n) => show(find(run.source, ladder[n])));
+  const heat = (by) => show(find(run.source, ladder[ladder.indexOf(run.temperature) + by] ?? 0));
+  const toggle = () => show(find(run.source, 1, run.axis === "S" ? "L" : "S"));
+  const query = () => board.cursor[0] * SIDE + board.cursor[1];
+  const step = () => go(Math.min(query() + 1, N - 1));
+  const frame = scene(el, {
+    name: SCHEMA,
+    style: FIGURE_STYLE,
+    controls: [pickSource.el, pickHeat.el],
+    body: [h("div", { class: "attn-parts" },
+      h("div", {}, h("p", { class: "attn-title4" }, chip("L"), " one patch asks ",
+        chip("S"), " all patches"), board.el),
+      tables)],
+    tools: [["Step", step, "Space"], ["Mistake", toggle, "B", { "aria-pressed": "false" }]],
+    keys: {
+      ...board.keys, " ": step, Home: () => go(0), End: () => go(N - 1),
+      PageUp: () => heat(-1), PageDown: () => heat(1), b: toggle,
+    },
+    help: [
+      ["← → ↑ ↓", "choose the patch that asks"],
+      ["Space", "the next patch"], ["Home, End", "first patch, last patch"],
+      ["PgUp, PgDn", "a lower, a higher temperature"],
+      ["B", "softmax over the wrong axis, on or off"],
+    ],
+    home: board.focus,
+    question: () => questionAt(query() + isTold),
+    next: () => (isTold ? step() : go(query())),
+  });
+
+  function show(to) {
+    if (!to) return frame.say("That was not recorded here.");
+    run = to;
+    pickSource.select.value = sources.indexOf(run.source);
+    pickHeat.select.value = ladder.indexOf(run.temperature);
+    pickHeat.el.hidden = !ladder.every((t) => find(run.source, t));
+    frame.tools[1].setAttribute("aria-pressed", run.axis === "L");
+    frame.verdicts(verdictsOf(run, `${dtype} run, seed ${seed}`));
+    frame.closeCard();
+    update(board.hasFocus);
+  }
+
+  function go(to, isFocused = board.hasFocus) {
+    board.place(to >> 2, to & 3);
+    update(isFocused);
+  }
+
+  function questionAt(asks) {
+    return asks < N && {
+      ...questionOf(run, asks),
+      id: [seed, run.source.name, run.temperature, run.axis, asks].join(),
+    };
+  }
+
+  /** Bring everything that depends on the query up to date. */
+  function update(isFocused, isShown = true) {
+    isTold = isShown;
+    const asks = query();
+    const { weights, order } = rowOf(run, asks);
+    board.update((i, j) => {
+      const patch = i * SIDE + j;
+      const text = isTold ? share(weights[patch]) : "";
+      return {
+        text,
+        style: patchStyle(run.pixels, patch, isTold ? weights[patch] / weights[order[0]] : -1),
+        label: `patch ${patch}${text && `, weight ${text}`}`,
+      };
+    }, isFocused);
+    showTables(tables, isTold ? [ledgerOf(run, asks)] : []);
+    frame.say(isTold ? happened(run, asks) : `Patch ${asks} asks all patches.`);
+    frame.compare(isTold && questionAt(asks));
+  }
+
+  board.build(Array(SIDE).fill(""), Array(SIDE).fill(""));
+  board.place(1, 2);
+  show(run);
+  update(false, false);
+  frame.open();
+  return () => el.replaceChildren();
+}
