@@ -71,6 +71,32 @@ export function showTables(parent, fresh) {
 /** An input that cannot be shown; its message is a sentence for the reader. */
 export class Refusal extends Error {}
 
+/** The runs of a recording, if it has this schema and any run. */
+export function readRuns(state, schema) {
+  if (state?.schema !== schema) {
+    throw new Refusal(`it needs data of schema ${schema}, not ${state?.schema}.`);
+  }
+  if (!state.runs?.length) throw new Refusal("the recording holds no run.");
+  return state.runs;
+}
+
+/** Refuse an axis too long to be drawn. */
+export function checkSize(axis, size, most) {
+  if (!(size >= 1 && size <= most)) {
+    throw new Refusal(`axis ${axis} has size ${size}; at most ${most} can be drawn.`);
+  }
+}
+
+/** Refuse a list of another length, or one that holds what is no number. */
+export function checkList(name, list, size) {
+  if (list?.length !== size) {
+    throw new Refusal(`${name} has ${list?.length ?? "no"} numbers, not ${size}.`);
+  }
+  if (!list.every(Number.isFinite)) {
+    throw new Refusal(`${name} holds what is not a number.`);
+  }
+}
+
 /** Show a sentence where the figure would be. */
 export function refuse(el, sentence) {
   el.replaceChildren(
@@ -192,6 +218,16 @@ export function verdictStrip(all) {
         role: "img", "aria-label": v.passed ? "holds" : "fails",
       }, v.passed ? "✓" : "✗"),
       ` ${v.label}: `, h("strong", {}, v.value), ` (${v.held})`));
+}
+
+/** The verdict that an error is within its bound; a null error is infinite. */
+export function within(label, error, bound, source) {
+  return {
+    label,
+    passed: error !== null && error <= bound,
+    value: `off by ${errorText(error)}`,
+    held: `≤ ${errorText(bound)}; ${source}`,
+  };
 }
 
 /** A number with a fixed count of decimals; null stands for −∞. */

@@ -6,10 +6,10 @@
  * here but differences and counts of recorded numbers.
  */
 import {
-  Refusal, chip, decimal, errorText, h, rampColors, range, short, showTables,
-  valueStyle,
+  Refusal, checkList, checkSize, chip, decimal, h, rampColors, range, readRuns,
+  short, showTables, valueStyle, within,
 } from "./base.js";
-import { choice, figure, grid, scene } from "./scene.js";
+import { choice, figure, grid, scene, walk } from "./scene.js";
 
 export const SCHEMA = "patch_ledger.v1";
 export const N = 16, SIDE = 4, MOST = 8;
@@ -23,7 +23,7 @@ position:absolute;top:2px;left:2px;min-width:17px;font:10px/14px sans-serif;
 text-align:center;background:#fff;color:#1f2328}
 .attn-patches [aria-selected=true]{border:0;z-index:1;
 box-shadow:0 0 0 4px var(--l),inset 0 0 0 2px #fff}
-.attn-stage .attn-sum td,.attn-stage .attn-sum th{height:21px}
+.attn-stage .attn-sum tr>*{height:21px}
 .attn-stage .attn-sum tr:last-child>*{height:30px;border-top:4px double;
 font-weight:700}
 `;
@@ -36,30 +36,18 @@ export default figure(stage);
  * @throws {Refusal} with a sentence
  */
 export function readLedger(state) {
-  if (state?.schema !== SCHEMA) {
-    throw new Refusal(`it needs data of schema ${SCHEMA}, not ${state?.schema}.`);
-  }
-  const { digits, sources, runs } = state;
-  if (runs?.[0]?.axis !== "S") throw new Refusal("the recording holds no right run.");
-  const check = (list, size, name) => {
-    if (list?.length !== size || !list.every(Number.isFinite)) {
-      throw new Refusal(`${name} must be ${size} numbers.`);
-    }
-  };
-  return runs.map((run) => {
-    const source = sources?.[run.source];
-    const { D, values, name } = source ?? {};
-    if (!(D >= 1 && D <= MOST)) {
-      throw new Refusal(`axis D has size ${D}; at most ${MOST} can be drawn.`);
-    }
-    const { pixels } = digits?.[source.digit] ?? {};
-    check(pixels, 4 * N, "pixels");
-    check(values, N * D, `values of ${name}`);
-    check(run.weights, N * N, `weights of ${name}`);
-    check(run.sums, N, `sums of ${name}`);
-    check(run.out, N * D, `output of ${name}`);
-    return { ...run, source, pixels };
+  const runs = readRuns(state, SCHEMA).map((run) => {
+    const source = state.sources?.[run.source];
+    return { ...run, source, pixels: state.digits?.[source?.digit]?.pixels };
   });
+  if (runs[0].axis !== "S") throw new Refusal("the first run is not a right one.");
+  for (const { source, ...run } of runs) {
+    checkSize("D", source?.D, MOST);
+    checkList(`values of ${source.name}`, source.values, N * source.D);
+    for (const [part, size] of [["pixels", 4 * N], ["weights", N * N], ["sums", N],
+      ["out", N * source.D]]) checkList(`${part} of ${source.name}`, run[part], size);
+  }
+  return runs;
 }
 
 /** A weight in few characters: .41. */
@@ -76,17 +64,17 @@ export function rowOf(run, query) {
 /** What may be asked about a query before it is shown. */
 export function questionOf(run, query) {
   const { weights, order } = rowOf(run, query);
+  const asks = `Patch ${query} asks. `;
   if (!run.source.same) {
     return {
-      text: `Patch ${query} asks. Does it give the largest weight to itself?`,
+      text: `${asks}Does it give the largest weight to itself?`,
       options: ["yes", "no"],
       answer: order[0] === query ? 0 : 1,
     };
   }
   const [a, b] = run.source.same;
   return {
-    text: `Patch ${query} asks. Patches ${a} and ${b} have identical keys. How ` +
-      "do they split their weight?",
+    text: `${asks}Patches ${a} and ${b} have identical keys. How do they split its weight?`,
     options: [`more to ${a}, the first`, "the same to both", `more to ${b}`],
     answer: 1 - Math.sign(weights[a] - weights[b]),
   };
@@ -103,19 +91,12 @@ export function happened(run, query) {
 
 /** What was checked on a run. */
 export function verdictsOf(run, source) {
-  return Object.entries({
-    sum: "every row of weights sums to 1",
-    output: "outputs against the reference",
-    shuffle: "shuffled patches give the shuffled outputs",
-  }).map(([key, label]) => {
-    const [error, bound] = [run[`${key}_error`], run[`${key}_bound`]];
-    return {
-      label,
-      passed: error <= bound,
-      value: `off by ${errorText(error)}`,
-      held: `≤ ${errorText(bound)}; ${source}`,
-    };
-  });
+  return [
+    within("every row of weights sums to 1", run.sum_error, run.sum_bound, source),
+    within("outputs against the reference", run.output_error, run.output_bound, source),
+    within("shuffled patches give the shuffled outputs", run.shuffle_error,
+      run.shuffle_bound, source),
+  ];
 }
 
 /** The sum of a query: weight times value, largest first, and the output. */
@@ -123,17 +104,17 @@ export function ledgerOf(run, query) {
   const { weights, order } = rowOf(run, query);
   const { D, values } = run.source;
   const scale = Math.max(...values.map(Math.abs)) || 1;
-  const line = (weight, style, name, numbers) => h("tr", {},
-    h("td", { class: "attn-cell", style: `${style};width:38px` }, share(weight)),
+  const cell = (text, style) => h("td", { class: "attn-cell", style }, text);
+  const line = (weight, style, name, list, patch) => h("tr", {},
+    cell(share(weight), `${style};width:38px`),
     h("th", { scope: "row", style: "width:50px" }, name),
-    ...numbers.map((x) =>
-      h("td", { class: "attn-cell", style: valueStyle(x / scale) }, short(x / 100))));
-  const part = (list, patch) => list.slice(patch * D, patch * D + D);
+    ...range(D).map((d) => list[patch * D + d])
+      .map((x) => cell(short(x / 100), valueStyle(x / scale))));
   return h("table", { class: "attn-sum", style: `width:${88 + 26 * D}px` },
     h("caption", {}, "weight · value, over ", chip("S"), ", per ", chip("D")),
     ...order.map((p) => line(weights[p],
-      valueStyle(weights[p] / weights[order[0]], WEIGHTS), `· v${p}`, part(values, p))),
-    line(run.sums[query], "", "output", part(run.out, query)));
+      valueStyle(weights[p] / weights[order[0]], WEIGHTS), `· v${p}`, values, p)),
+    line(run.sums[query], "", "output", run.out, query));
 }
 
 /** How a patch of the digit looks; `part` of the largest weight lies on it. */
@@ -141,9 +122,9 @@ export function patchStyle(pixels, patch, part) {
   const first = (patch >> 2) * 16 + (patch & 3) * 2;
   const [tl, tr, bl, br] = [0, 1, 8, 9].map((n) =>
     rampColors(PIXELS, pixels[first + n] / N)[0]);
-  const [fill, text] = rampColors(WEIGHTS, part);
-  return `color:${text};background:linear-gradient(${fill},${fill}) 50%/` +
-    `${part < 0 ? 0 : "34px 22px"} no-repeat,` +
+  const [fill, ink] = rampColors(WEIGHTS, part ?? 0);
+  return `color:${ink};background:linear-gradient(${fill},${fill}) 50%/` +
+    `${part == null ? 0 : "34px 22px"} no-repeat,` +
     `conic-gradient(${tr} 25%,${br} 0 50%,${bl} 0 75%,${tl} 0)`;
 }
 
@@ -159,14 +140,17 @@ export function stage(state, el) {
   const tables = h("div", {});
   const find = (source, temperature = 1, axis = "S") => runs.find((r) =>
     r.source === source && r.temperature === temperature && r.axis === axis);
-  const pickSource = choice("digit, and what makes q, k, v",
-    sources.map(({ name }) => name),
+  const pickSource = choice("digit, and what makes q, k, v", sources.map(({ name }) => name),
     (n) => show(find(sources[n], run.temperature) ?? find(sources[n])));
   const pickHeat = choice("temperature", ladder, (n) => show(find(run.source, ladder[n])));
-  const heat = (by) => show(find(run.source, ladder[ladder.indexOf(run.temperature) + by] ?? 0));
   const toggle = () => show(find(run.source, 1, run.axis === "S" ? "L" : "S"));
   const query = () => board.cursor[0] * SIDE + board.cursor[1];
-  const step = () => go(Math.min(query() + 1, N - 1));
+  const step = (by) => {
+    const to = Math.min(Math.max(query() + by, 0), N - 1);
+    board.place(to >> 2, to & 3);
+    update(board.hasFocus);
+  };
+  const { tools, keys, help } = walk(step, "patch");
   const frame = scene(el, {
     name: SCHEMA,
     style: FIGURE_STYLE,
@@ -175,20 +159,13 @@ export function stage(state, el) {
       h("div", {}, h("p", { class: "attn-title4" }, chip("L"), " one patch asks ",
         chip("S"), " all patches"), board.el),
       tables)],
-    tools: [["Step", step, "Space"], ["Mistake", toggle, "B", { "aria-pressed": "false" }]],
-    keys: {
-      ...board.keys, " ": step, Home: () => go(0), End: () => go(N - 1),
-      PageUp: () => heat(-1), PageDown: () => heat(1), b: toggle,
-    },
-    help: [
-      ["← → ↑ ↓", "choose the patch that asks"],
-      ["Space", "the next patch"], ["Home, End", "first patch, last patch"],
-      ["PgUp, PgDn", "a lower, a higher temperature"],
-      ["B", "softmax over the wrong axis, on or off"],
-    ],
+    tools: [["Mistake", toggle, "B", { "aria-pressed": "false" }], ...tools],
+    keys: { ...board.keys, ...keys, b: toggle },
+    help: [["← → ↑ ↓", "choose the patch that asks"], ...help,
+      ["B", "softmax over the wrong axis, on or off"]],
     home: board.focus,
     question: () => questionAt(query() + isTold),
-    next: () => (isTold ? step() : go(query())),
+    next: () => step(+isTold),
   });
 
   function show(to) {
@@ -197,22 +174,16 @@ export function stage(state, el) {
     pickSource.select.value = sources.indexOf(run.source);
     pickHeat.select.value = ladder.indexOf(run.temperature);
     pickHeat.el.hidden = !ladder.every((t) => find(run.source, t));
-    frame.tools[1].setAttribute("aria-pressed", run.axis === "L");
+    frame.tools[0].setAttribute("aria-pressed", run.axis === "L");
     frame.verdicts(verdictsOf(run, `${dtype} run, seed ${seed}`));
     frame.closeCard();
     update(board.hasFocus);
   }
 
-  function go(to, isFocused = board.hasFocus) {
-    board.place(to >> 2, to & 3);
-    update(isFocused);
-  }
-
   function questionAt(asks) {
-    return asks < N && {
-      ...questionOf(run, asks),
-      id: [seed, run.source.name, run.temperature, run.axis, asks].join(),
-    };
+    const { name } = run.source;
+    const id = [seed, name, run.temperature, run.axis, asks].join();
+    return asks < N && { ...questionOf(run, asks), id };
   }
 
   /** Bring everything that depends on the query up to date. */
@@ -225,7 +196,7 @@ export function stage(state, el) {
       const text = isTold ? share(weights[patch]) : "";
       return {
         text,
-        style: patchStyle(run.pixels, patch, isTold ? weights[patch] / weights[order[0]] : -1),
+        style: patchStyle(run.pixels, patch, isTold ? weights[patch] / weights[order[0]] : null),
         label: `patch ${patch}${text && `, weight ${text}`}`,
       };
     }, isFocused);
