@@ -12,7 +12,6 @@ import numpy as np
 from attention_lab.figures.attention_map import layout_attention, layout_query
 from attention_lab.figures.data import check_index
 from attention_lab.figures.digits import cell_text, error_text, weight_text
-from attention_lab.figures.patch_ledger_data import PATCHES, UNITS, read_ledger
 from attention_lab.figures.live import LiveFigure
 from attention_lab.figures.marks import Label, Mark, Stroke
 from attention_lab.figures.palette import (
@@ -21,6 +20,7 @@ from attention_lab.figures.palette import (
     weight_color,
 )
 from attention_lab.figures.parts import axis_name, cell, heading
+from attention_lab.figures.patch_ledger_data import PATCHES, UNITS, read_ledger
 from attention_lab.figures.picture import Panel, Picture, Table, Verdict
 
 _WEIGHT, _NAME, _CHANNEL, _ROW, _TOP = 18, 56, 98, 18, 48
@@ -62,13 +62,12 @@ def draw_patch_ledger(
     image = _image(data, source)
     weights_S = _weights(run, query)
     out_D = _rows(run["out"], source["D"])[query]
-    others = _others(data, run)
+    others = _others(data, run, query)
     panels = [
         layout_query(image, 4, query),
         layout_attention(image, weights_S, query, None),
         layout_ledger(source, weights_S, out_D, query),
     ]
-    finding = _finding(weights_S, query)
     for name, other in others:
         row = _weights(other, query)
         panels.append(layout_attention(image, row, query, None, name))
@@ -78,7 +77,7 @@ def draw_patch_ledger(
         f"The digit {data['digits'][source['digit']]['label']} in {PATCHES} "
         f"patches, the weights of patch {query}, and the sum of values that "
         "they make.",
-        finding,
+        _finding(weights_S, query, others),
         _verdicts(data),
         _table(data, run, source, query),
     )
@@ -161,30 +160,42 @@ def _rows(numbers: list[int], D: int) -> np.ndarray:
 
 
 def _others(
-    data: dict[str, Any], run: dict[str, Any]
+    data: dict[str, Any], run: dict[str, Any], query: int
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Return the run over the wrong axis, and the heads of a trained model."""
+    """Return named runs of the same digit: trained heads, and the mistake."""
     digit = data["sources"][run["source"]]["digit"]
-    found = []
+    heads, wrong = [], []
     for other in data["runs"]:
         source = data["sources"][other["source"]]
-        is_same = source["digit"] == digit and other["temperature"] == 1
-        if not is_same:
+        if source["digit"] != digit or other["temperature"] != 1:
             continue
-        if other["axis"] == "L" and other["source"] == run["source"]:
-            found.append(("softmax over the wrong axis", other))
-        elif other["axis"] == "S" and source["kind"] == "trained":
-            found.append((f"trained, head {source['head']}", other))
-    return found
+        if other["axis"] == "S" and source["kind"] == "trained":
+            heads.append((f"trained model, head {source['head']}", other))
+        elif other["axis"] == "L" and other["source"] == run["source"]:
+            total = other["sums"][query] / UNITS["weights"]
+            wrong.append((f"wrong axis: sum {total:.2f}", other))
+    return heads + wrong
 
 
-def _finding(weights_S: np.ndarray, query: int) -> str:
+def _finding(
+    weights_S: np.ndarray,
+    query: int,
+    others: list[tuple[str, dict[str, Any]]],
+) -> str:
     order = np.argsort(-weights_S, kind="stable")
     most = [f"{weights_S[p]:.2f}·v{p}" for p in order[:3]]
     rest = 1 - float(weights_S[order[:3]].sum())
-    return (
+    says = (
         f"The output of patch {query} is {' + '.join(most)} and {rest:.2f} of "
-        f"{PATCHES - 3} others: one budget of weight, spent on all patches."
+        f"{PATCHES - 3} others"
+    )
+    heads = [(n, _weights(r, query)) for n, r in others if r["axis"] == "S"]
+    if not heads:
+        return f"{says}."
+    name, row = max(heads, key=lambda head: head[1].max())
+    return (
+        f"{says}; in the {name} gives {row.max():.2f} to patch "
+        f"{int(row.argmax())} alone."
     )
 
 

@@ -74,7 +74,6 @@ def record_ledger(
     schema, seed, dtype : "patch_ledger.v1", and how it was made.
     units : {"weights": 1000, "values": 100}: weights are whole thousandths,
         values and outputs whole hundredths. Errors and bounds are not rounded.
-    accuracy : of the trained model on the digits held out.
     digits : for each its `index`, its `label` 0 … 9 and its 64 `pixels`, whole
         numbers from 0 to 16, row by row.
     sources : for each digit what asks and is asked: its `digit` (place in
@@ -104,13 +103,12 @@ def record_ledger(
             "temperatures must be above 0 and hold 1, not "
             f"{', '.join(map(str, temperatures))}"
         )
-    trained, provenance = vision.load_checkpoint()
+    trained, _ = vision.load_checkpoint()
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "seed": seed,
         "dtype": "float32",
         "units": UNITS,
-        "accuracy": provenance["accuracy"],
         "digits": [_digit(index) for index in digits],
         "sources": [],
         "runs": [],
@@ -177,7 +175,9 @@ def _record(data: dict[str, Any], digit: int, source: Source) -> None:
                 "digit": digit,
                 "kind": source.kind,
                 "head": None if source.kind == "patches" else head,
-                "name": _name(data["digits"][digit]["label"], source.kind, head),
+                "name": _name(
+                    data["digits"][digit]["label"], source.kind, head
+                ),
                 "D": D,
                 "values": _numbers(v[0, head], "values"),
                 "same": _same_keys(k[0, head]),
@@ -192,28 +192,47 @@ def _record(data: dict[str, Any], digit: int, source: Source) -> None:
         again = _attend(*shuffled, scale, axis)[1]
         for head in range(H):
             one = tuple(x[:, head : head + 1].numpy() for x in (q, k, v))
-            exact = attention_reference(*one, scale=scale).out_BHLD[0, 0]
-            bound = error_bound(*one, scale=scale)
-            sums = weights[0, head].double().sum(dim=-1)
+            checked = _check(
+                one,
+                scale,
+                weights[0, head],
+                out[0, head],
+                again[0, head],
+                order,
+            )
             data["runs"].append(
                 {
                     "source": first + head,
                     "temperature": temperature,
                     "axis": axis,
                     "weights": _numbers(weights[0, head], "weights"),
-                    "sums": _numbers(sums, "weights"),
+                    "sums": _numbers(weights[0, head].sum(dim=-1), "weights"),
                     "out": _numbers(out[0, head], "values"),
-                    "sum_error": (sums - 1).abs().max().item(),
-                    "sum_bound": len(sums) * torch.finfo(weights.dtype).eps,
-                    "output_error": _distance(out[0, head], exact),
-                    "output_bound": bound,
-                    "shuffle_error": _distance(
-                        again[0, head], out[0, head, order]
-                    ),
-                    # Both sides may be off by a bound.
-                    "shuffle_bound": 2 * bound,
+                    **checked,
                 }
             )
+
+
+def _check(
+    one: tuple[np.ndarray, ...],
+    scale: float,
+    weights_LS: Tensor,
+    out_LD: Tensor,
+    again_LD: Tensor,
+    order: Tensor,
+) -> dict[str, float]:
+    """Return how far a head's result is from what it must be, and may be."""
+    exact_LD = attention_reference(*one, scale=scale).out_BHLD[0, 0]
+    bound = error_bound(*one, scale=scale)
+    L, S = weights_LS.shape
+    return {
+        "sum_error": _distance(weights_LS.double().sum(dim=-1), np.ones(L)),
+        "sum_bound": S * torch.finfo(weights_LS.dtype).eps,
+        "output_error": _distance(out_LD, exact_LD),
+        "output_bound": bound,
+        "shuffle_error": _distance(again_LD, out_LD[order]),
+        "shuffle_bound": 2 * bound,  # either side may be off by one bound
+    }
 
 
 def _name(label: int, kind: str, head: int) -> str:

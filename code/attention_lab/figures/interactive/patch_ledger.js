@@ -21,8 +21,8 @@ export const FIGURE_STYLE = `
 .attn-patches [data-cell]::before{counter-increment:p;content:counter(p);
 position:absolute;top:2px;left:2px;min-width:17px;font:10px/14px sans-serif;
 text-align:center;background:#fff;color:#1f2328}
-.attn-patches [aria-selected=true]{border:0;z-index:1;
-box-shadow:0 0 0 4px var(--l),inset 0 0 0 2px #fff}
+.attn-patches [aria-selected=true]{border:4px solid var(--l);z-index:1;
+outline-color:var(--l);outline-offset:0}
 .attn-stage .attn-sum tr>*{height:21px}
 .attn-stage .attn-sum tr:last-child>*{height:30px;border-top:4px double;
 font-weight:700}
@@ -85,8 +85,8 @@ export function happened(run, query) {
   const { weights, order } = rowOf(run, query);
   const terms = order.slice(0, 3).map((p) => `${share(weights[p])}·v${p} + `);
   return `Patch ${query}: output = ${terms.join("")}${N - 3} smaller shares. ` +
-    (run.axis === "S" ? "" : "Mistake: the softmax runs over the queries, so ") +
-    `its weights sum to ${decimal(run.sums[query] / 1000)}.`;
+    (run.axis === "S" ? "" : "Mistake: the softmax runs over the queries. ") +
+    `Its weights sum to ${decimal(run.sums[query] / 1000)}.`;
 }
 
 /** What was checked on a run. */
@@ -94,7 +94,7 @@ export function verdictsOf(run, source) {
   return [
     within("every row of weights sums to 1", run.sum_error, run.sum_bound, source),
     within("outputs against the reference", run.output_error, run.output_bound, source),
-    within("shuffled patches give the shuffled outputs", run.shuffle_error,
+    within("shuffled patches give shuffled outputs", run.shuffle_error,
       run.shuffle_bound, source),
   ];
 }
@@ -111,7 +111,7 @@ export function ledgerOf(run, query) {
     ...range(D).map((d) => list[patch * D + d])
       .map((x) => cell(short(x / 100), valueStyle(x / scale))));
   return h("table", { class: "attn-sum", style: `width:${88 + 26 * D}px` },
-    h("caption", {}, "weight · value, over ", chip("S"), ", per ", chip("D")),
+    h("caption", {}, "weight · value, summed over ", chip("S"), ", per ", chip("D")),
     ...order.map((p) => line(weights[p],
       valueStyle(weights[p] / weights[order[0]], WEIGHTS), `· v${p}`, values, p)),
     line(run.sums[query], "", "output", run.out, query));
@@ -159,7 +159,7 @@ export function stage(state, el) {
       h("div", {}, h("p", { class: "attn-title4" }, chip("L"), " one patch asks ",
         chip("S"), " all patches"), board.el),
       tables)],
-    tools: [["Mistake", toggle, "B", { "aria-pressed": "false" }], ...tools],
+    tools: [...tools, ["Mistake", toggle, "B"]],
     keys: { ...board.keys, ...keys, b: toggle },
     help: [["← → ↑ ↓", "choose the patch that asks"], ...help,
       ["B", "softmax over the wrong axis, on or off"]],
@@ -173,8 +173,8 @@ export function stage(state, el) {
     run = to;
     pickSource.select.value = sources.indexOf(run.source);
     pickHeat.select.value = ladder.indexOf(run.temperature);
-    pickHeat.el.hidden = !ladder.every((t) => find(run.source, t));
-    frame.tools[0].setAttribute("aria-pressed", run.axis === "L");
+    pickHeat.el.hidden = !find(run.source, ladder[0]);
+    frame.tools[2].setAttribute("aria-pressed", run.axis === "L");
     frame.verdicts(verdictsOf(run, `${dtype} run, seed ${seed}`));
     frame.closeCard();
     update(board.hasFocus);
@@ -183,7 +183,7 @@ export function stage(state, el) {
   function questionAt(asks) {
     const { name } = run.source;
     const id = [seed, name, run.temperature, run.axis, asks].join();
-    return asks < N && { ...questionOf(run, asks), id };
+    return asks < N ? { ...questionOf(run, asks), id } : null;
   }
 
   /** Bring everything that depends on the query up to date. */
@@ -202,7 +202,7 @@ export function stage(state, el) {
     }, isFocused);
     showTables(tables, isTold ? [ledgerOf(run, asks)] : []);
     frame.say(isTold ? happened(run, asks) : `Patch ${asks} asks all patches.`);
-    frame.compare(isTold && questionAt(asks));
+    frame.compare(isTold ? questionAt(asks) : null);
   }
 
   board.build(Array(SIDE).fill(""), Array(SIDE).fill(""));
