@@ -15,6 +15,12 @@ export const SCHEMA = "patch_ledger.v1";
 export const N = 16, SIDE = 4, MOST = 8;
 const WEIGHTS = 2, PIXELS = 3; // ramps
 
+const CHECKS = {
+  sum: "every row of weights sums to 1",
+  output: "outputs against the reference",
+  shuffle: "shuffled patches give shuffled outputs",
+};
+
 export const FIGURE_STYLE = `
 .attn-patches{gap:0;counter-reset:p -1;font-weight:700;margin:0 4px}
 .attn-patches [data-cell]{border:1px solid #6b7280;position:relative}
@@ -46,6 +52,8 @@ export function readLedger(state) {
     checkList(`values of ${source.name}`, source.values, N * source.D);
     for (const [part, size] of [["pixels", 4 * N], ["weights", N * N], ["sums", N],
       ["out", N * source.D]]) checkList(`${part} of ${source.name}`, run[part], size);
+    checkList(`errors of ${source.name}`, Object.keys(CHECKS).flatMap((key) =>
+      [run[`${key}_error`], run[`${key}_bound`]]), 6);
   }
   return runs;
 }
@@ -91,12 +99,8 @@ export function happened(run, query) {
 
 /** What was checked on a run. */
 export function verdictsOf(run, source) {
-  return [
-    within("every row of weights sums to 1", run.sum_error, run.sum_bound, source),
-    within("outputs against the reference", run.output_error, run.output_bound, source),
-    within("shuffled patches give shuffled outputs", run.shuffle_error,
-      run.shuffle_bound, source),
-  ];
+  return Object.entries(CHECKS).map(([key, label]) =>
+    within(label, run[`${key}_error`], run[`${key}_bound`], source));
 }
 
 /** The sum of a query: weight times value, largest first, and the output. */
