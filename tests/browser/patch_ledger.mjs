@@ -101,8 +101,8 @@ await report({
     const page = await open("patch_ledger-light.html");
     await home(page);
     await page.keyboard.press("p");
-    await page.keyboard.press("Enter"); // more to the first
+    await page.keyboard.press("Enter"); // the first
     const text = await page.locator(".attn-stage").innerText();
-    check(text.includes("; the run says the same to both."), text);
+    check(text.includes("; the run says both the same."), text);
   },
 });

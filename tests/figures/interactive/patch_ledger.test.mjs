@@ -42,7 +42,7 @@ test("identical keys share alike, and the answer comes from the run", () => {
   for (let query = 0; query < 16; query += 1) {
     const question = figure.questionOf(patches, query);
     assert.ok(question.text.includes(`Patches ${a} and ${b} have identical keys`));
-    assert.equal(question.options[question.answer], "the same to both");
+    assert.equal(question.options[question.answer], "both the same");
   }
   for (const [place, by] of [[0, 3], [2, -3]]) {
     const uneven = structuredClone(patches);

@@ -13,7 +13,8 @@ import { choice, figure, grid, scene, walk } from "./scene.js";
 
 export const SCHEMA = "patch_ledger.v1";
 export const N = 16, SIDE = 4, MOST = 8;
-const WEIGHTS = 2, PIXELS = 3; // ramps
+/** Places in RAMPS. */
+const WEIGHTS = 2, PIXELS = 3;
 
 const CHECKS = {
   sum: "every row of weights sums to 1",
@@ -25,10 +26,10 @@ export const FIGURE_STYLE = `
 .attn-patches{gap:0;counter-reset:p -1;font-weight:700;margin:0 4px}
 .attn-patches [data-cell]{border:1px solid #6b7280;position:relative}
 .attn-patches [data-cell]::before{counter-increment:p;content:counter(p);
-position:absolute;top:2px;left:2px;min-width:17px;font:10px/14px sans-serif;
-text-align:center;background:#fff;color:#1f2328}
+position:absolute;top:2px;left:2px;padding:0 4px;font:10px/14px sans-serif;
+background:#fff;color:#000}
 .attn-patches [aria-selected=true]{border:4px solid var(--l);z-index:1;
-outline-color:var(--l);outline-offset:0}
+outline-color:var(--l)}
 .attn-stage .attn-sum tr>*{height:21px}
 .attn-stage .attn-sum tr:last-child>*{height:30px;border-top:4px double;
 font-weight:700}
@@ -82,8 +83,8 @@ export function questionOf(run, query) {
   }
   const [a, b] = run.source.same;
   return {
-    text: `${asks}Patches ${a} and ${b} have identical keys. How do they split its weight?`,
-    options: [`more to ${a}, the first`, "the same to both", `more to ${b}`],
+    text: `${asks}Patches ${a} and ${b} have identical keys. Which one gets more weight?`,
+    options: [`the first, ${a}`, "both the same", `the second, ${b}`],
     answer: 1 - Math.sign(weights[a] - weights[b]),
   };
 }
@@ -185,8 +186,7 @@ export function stage(state, el) {
   }
 
   function questionAt(asks) {
-    const { name } = run.source;
-    const id = [seed, name, run.temperature, run.axis, asks].join();
+    const id = `${seed}/${runs.indexOf(run)}/${asks}`;
     return asks < N ? { ...questionOf(run, asks), id } : null;
   }
 
