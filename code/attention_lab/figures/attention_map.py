@@ -210,8 +210,9 @@ def _pixels(image: np.ndarray) -> list[Mark]:
     """Draw the pixels, the smallest as paper and the largest as ink."""
     low, span = float(image.min()), float(np.ptp(image)) or 1.0
     side = _SIDE / image.shape[0]
-    marks: list[Mark] = []
-    for row, column in np.ndindex(image.shape):
+    paper = pixel_color(0)
+    marks: list[Mark] = [Box(0, _TOP, _SIDE, _SIDE, fill=paper, edge=paper)]
+    for row, column in np.argwhere(image > low).tolist():
         fill = pixel_color((float(image[row, column]) - low) / span)
         x, y = column * side, row * side + _TOP
         # Its own colour as the edge closes the hairline between pixels.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from attention_lab.error_bound import error_bound
-from attention_lab.examples import digit_patches, load_digit
+from attention_lab.examples import digit_label, digit_patches, load_digit
 from attention_lab.reference import attention_reference
 from attention_lab.steps import vision
 from attention_lab.steps.scaled_dot_product import (
@@ -85,7 +85,7 @@ def record_ledger(
         softmax ("S" is right, "L" is wrong), 16·16 `weights` and 16·D numbers
         `out`, query by query, the 16 `sums` of the weights, and
 
-        sum_error, sum_bound : how far a row may be from a sum of 1, and is
+        sum_error, sum_bound : how far a row is from a sum of 1, and may be
         output_error, output_bound : distance to the float64 reference, and
             `error_bound`'s limit for this input
         shuffle_error, shuffle_bound : how far the outputs of shuffled patches
@@ -129,7 +129,7 @@ def _digit(index: int) -> dict[str, Any]:
     pixels = np.rint(load_digit(index) * GREYS).astype(int)
     return {
         "index": index,
-        "label": vision.label_of(index),
+        "label": digit_label(index),
         "pixels": pixels.ravel().tolist(),
     }
 
@@ -167,6 +167,7 @@ def _record(data: dict[str, Any], digit: int, source: Source) -> None:
         np.random.default_rng(data["seed"]).permutation(q.shape[2])
     )
     shuffled = source.project(source.tokens[:, order])
+    inverse = order.argsort()
     H, D = q.shape[1], q.shape[3]
     first = len(data["sources"])
     for head in range(H):
@@ -188,51 +189,37 @@ def _record(data: dict[str, Any], digit: int, source: Source) -> None:
     ladder += [(1, "L")] * source.runs_wrong
     for temperature, axis in ladder:
         scale = unit / temperature
+        exact, bound = _truth(q, k, v, scale)
         weights, out = _attend(q, k, v, scale, axis)
-        again = _attend(*shuffled, scale, axis)[1]
+        again = _attend(*shuffled, scale, axis)[1][..., inverse, :]
         for head in range(H):
-            one = tuple(x[:, head : head + 1].numpy() for x in (q, k, v))
-            checked = _check(
-                one,
-                scale,
-                weights[0, head],
-                out[0, head],
-                again[0, head],
-                order,
-            )
+            sums = weights[0, head].double().sum(dim=-1)
             data["runs"].append(
                 {
                     "source": first + head,
                     "temperature": temperature,
                     "axis": axis,
                     "weights": _numbers(weights[0, head], "weights"),
-                    "sums": _numbers(weights[0, head].sum(dim=-1), "weights"),
+                    "sums": _numbers(sums, "weights"),
                     "out": _numbers(out[0, head], "values"),
-                    **checked,
+                    "sum_error": _distance(sums, np.ones(len(sums))),
+                    "sum_bound": len(sums) * torch.finfo(weights.dtype).eps,
+                    "output_error": _distance(out[0, head], exact[0, head]),
+                    "output_bound": bound,
+                    "shuffle_error": _distance(again[0, head], out[0, head]),
+                    # Either side may be off by one bound.
+                    "shuffle_bound": 2 * bound,
                 }
             )
 
 
-def _check(
-    one: tuple[np.ndarray, ...],
-    scale: float,
-    weights_LS: Tensor,
-    out_LD: Tensor,
-    again_LD: Tensor,
-    order: Tensor,
-) -> dict[str, float]:
-    """Return how far a head's result is from what it must be, and may be."""
-    exact_LD = attention_reference(*one, scale=scale).out_BHLD[0, 0]
-    bound = error_bound(*one, scale=scale)
-    L, S = weights_LS.shape
-    return {
-        "sum_error": _distance(weights_LS.double().sum(dim=-1), np.ones(L)),
-        "sum_bound": S * torch.finfo(weights_LS.dtype).eps,
-        "output_error": _distance(out_LD, exact_LD),
-        "output_bound": bound,
-        "shuffle_error": _distance(again_LD, out_LD[order]),
-        "shuffle_bound": 2 * bound,  # either side may be off by one bound
-    }
+def _truth(
+    q: Tensor, k: Tensor, v: Tensor, scale: float
+) -> tuple[np.ndarray, float]:
+    """Return the reference of all heads, and how far a right run may be off."""
+    heads = tuple(x.numpy() for x in (q, k, v))
+    exact_BHLD = attention_reference(*heads, scale=scale).out_BHLD
+    return exact_BHLD, error_bound(*heads, scale=scale)
 
 
 def _name(label: int, kind: str, head: int) -> str:

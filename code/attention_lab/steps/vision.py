@@ -190,17 +190,6 @@ def load_split() -> tuple[Digits, Digits]:
     )
 
 
-def label_of(index: int) -> int:
-    """Return which digit 0 … 9 an image of scikit-learn's digits shows.
-
-    Examples
-    --------
-    >>> label_of(13)
-    3
-    """
-    return int(load_digits().target[index])
-
-
 def untrained(
     seed: int = 0, attention: Attention = scaled_dot_product.attention
 ) -> TinyViT:
