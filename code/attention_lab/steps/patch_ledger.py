@@ -113,15 +113,14 @@ def record_ledger(
         "sources": [],
         "runs": [],
     }
-    for place, index in enumerate(digits):
-        others = [t for t in temperatures if t != 1] if place == 0 else []
-        ladder = (1, *others)
-        for source in _sources(index, trained, ladder):
-            _record(data, place, source)
-        if place == 0:
-            _record(
-                data, place, _model("untrained", vision.untrained(seed), index)
-            )
+    with vision.one_thread():  # the data do not depend on the number of cores
+        for place, index in enumerate(digits):
+            others = [t for t in temperatures if t != 1] if place == 0 else []
+            for source in _sources(index, trained, (1, *others)):
+                _record(data, place, source)
+            if place == 0:
+                random = _model("untrained", vision.untrained(seed), index)
+                _record(data, place, random)
     return data
 
 
@@ -187,9 +186,10 @@ def _record(data: dict[str, Any], digit: int, source: Source) -> None:
     unit = D**-0.5 if source.scale is None else source.scale
     ladder = [(t, "S") for t in source.temperatures]
     ladder += [(1, "L")] * source.runs_wrong
+    truths = {t: _truth(q, k, v, unit / t) for t in source.temperatures}
     for temperature, axis in ladder:
         scale = unit / temperature
-        exact, bound = _truth(q, k, v, scale)
+        exact, bound = truths[temperature]
         weights, out = _attend(q, k, v, scale, axis)
         again = _attend(*shuffled, scale, axis)[1][..., inverse, :]
         for head in range(H):

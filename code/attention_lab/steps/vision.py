@@ -231,7 +231,7 @@ def train(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, PEAK_RATE, total_steps=steps
     )
-    with _one_thread():
+    with one_thread():
         for _ in range(epochs):
             shuffled = torch.randperm(len(digits.labels), generator=order)
             for batch in shuffled.split(BATCH):
@@ -245,7 +245,7 @@ def train(
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Compute on one thread: for so small a model more of them only wait.
 
     It also fixes the order of every sum, so that a seed gives the same weights
