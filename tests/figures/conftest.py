@@ -17,6 +17,8 @@ from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
 from attention_lab.steps.follow_element import record_chains
+from attention_lab.steps.patch_ledger import record_ledger
+from figures.live_figures import LIVE_FIGURES
 
 
 def _problems(panel):
@@ -192,7 +194,13 @@ def chains():
 
 
 @pytest.fixture(scope="session")
-def every_picture(theatre, chains):
+def ledger():
+    """All recorded runs of the patch ledger; copy it before changing it."""
+    return record_ledger()
+
+
+@pytest.fixture(scope="session")
+def every_picture():
     """One picture of each kind, at sizes that are different primes."""
     rng = np.random.default_rng(0)
     B, H, L, S, D = 2, 3, 5, 7, 11
@@ -233,8 +241,7 @@ def every_picture(theatre, chains):
             TILE_S=4, tile_row=2, output_error=2e-16, lse_error=0.0,
             tolerance=1e-12, provenance="a test",
         ),
-        "theatre": figures.draw_flash_theatre(theatre).picture,
-        "follow": figures.draw_follow_element(chains).picture,
+        **{name: e.make().picture for name, e in LIVE_FIGURES.items()},
         "map": figures.draw_attention_map(image, looks, query=6),
         "flow": shape_flow_picture(x),
         "heatmap": figures.draw_heatmap(weights[0, 0]),

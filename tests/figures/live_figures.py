@@ -9,10 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from attention_lab.figures import draw_flash_theatre, draw_follow_element
+from attention_lab.figures import (
+    draw_flash_theatre,
+    draw_follow_element,
+    draw_patch_ledger,
+)
 from attention_lab.figures.live import LiveFigure
 from attention_lab.steps.flash_theatre import record_theatre
 from attention_lab.steps.follow_element import record_chains
+from attention_lab.steps.patch_ledger import record_ledger
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,25 @@ LIVE_FIGURES = {
             "large": (
                 lambda s: s["inputs"]["x"].update(names=["0"] * 512),
                 "512 elements; at most 96",
+            ),
+        },
+    ),
+    "patch_ledger": Example(
+        functools.cache(lambda: draw_patch_ledger(record_ledger())),
+        bad={
+            "schema": (lambda s: s.update(schema="patch_ledger.v9"), "v9"),
+            "empty": (lambda s: s.update(runs=[]), "no run"),
+            "wrong": (
+                lambda s: s["runs"][0].update(axis="L"),
+                "not a right one",
+            ),
+            "text": (
+                lambda s: s["runs"][1]["weights"].__setitem__(2, "much"),
+                "what is not a number",
+            ),
+            "large": (
+                lambda s: s["sources"][1].update(D=64),
+                "axis D has size 64; at most 8",
             ),
         },
     ),

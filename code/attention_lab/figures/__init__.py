@@ -20,6 +20,7 @@ from attention_lab.figures.heatmap import draw_heatmap
 from attention_lab.figures.live import LiveFigure, live
 from attention_lab.figures.memory_strip import draw_memory_strip
 from attention_lab.figures.packing_map import draw_packing
+from attention_lab.figures.patch_ledger import draw_patch_ledger
 from attention_lab.figures.patches import draw_patches
 from attention_lab.figures.picture import Panel, Picture, Table, Verdict
 from attention_lab.figures.running_softmax import draw_running_softmax
@@ -42,6 +43,7 @@ __all__ = [
     "draw_heatmap",
     "draw_memory_strip",
     "draw_packing",
+    "draw_patch_ledger",
     "draw_patches",
     "draw_running_softmax",
     "draw_shape_flow",

@@ -71,6 +71,32 @@ export function showTables(parent, fresh) {
 /** An input that cannot be shown; its message is a sentence for the reader. */
 export class Refusal extends Error {}
 
+/** The runs of a recording, if it has this schema and any run. */
+export function readRuns(state, schema) {
+  if (state?.schema !== schema) {
+    throw new Refusal(`it needs data of schema ${schema}, not ${state?.schema}.`);
+  }
+  if (!state.runs?.length) throw new Refusal("the recording holds no run.");
+  return state.runs;
+}
+
+/** Refuse an axis too long to be drawn. */
+export function checkSize(axis, size, most) {
+  if (!(size >= 1 && size <= most)) {
+    throw new Refusal(`axis ${axis} has size ${size}; at most ${most} can be drawn.`);
+  }
+}
+
+/** Refuse a list of another length, or one that holds what is no number. */
+export function checkList(name, list, size) {
+  if (list?.length !== size) {
+    throw new Refusal(`${name} has ${list?.length ?? "no"} numbers, not ${size}.`);
+  }
+  if (!list.every(Number.isFinite)) {
+    throw new Refusal(`${name} holds what is not a number.`);
+  }
+}
+
 /** Show a sentence where the figure would be. */
 export function refuse(el, sentence) {
   el.replaceChildren(
@@ -194,6 +220,16 @@ export function verdictStrip(all) {
       ` ${v.label}: `, h("strong", {}, v.value), ` (${v.held})`));
 }
 
+/** The verdict that an error is within its bound; a null error is infinite. */
+export function within(label, error, bound, source) {
+  return {
+    label,
+    passed: error !== null && error <= bound,
+    value: `off by ${errorText(error)}`,
+    held: `≤ ${errorText(bound)}; ${source}`,
+  };
+}
+
 /** A number with a fixed count of decimals; null stands for −∞. */
 export function decimal(x, places = 2) {
   if (x === null) return "−∞";
@@ -218,25 +254,32 @@ export function errorText(x) {
     : `${digits}e−${String(-power).padStart(2, "0")}`;
 }
 
-/** The ramps of `attention_lab.figures.palette`: blue, paper, amber. */
+/** The ramps of `attention_lab.figures.palette`: blue, paper, amber; weights; ink. */
 export const RAMPS = [
   [[0.965, 0, 262], [0.79, 0.075, 262], [0.46, 0.11, 262]],
   [[0.965, 0, 75], [0.83, 0.12, 75], [0.56, 0.12, 62]],
+  [[0.975, 0.025, 90], [0.8, 0.145, 75], [0.36, 0.085, 55]],
+  [[0.965, 0.006, 90], [0.66, 0.006, 90], [0.25, 0.006, 90]],
 ];
 
-/**
- * Fill and ink for a value in [-1, 1], as a style.
- * @param {number} value
- */
-export function valueStyle(value) {
-  const anchors = RAMPS[value < 0 ? 0 : 1];
-  const place = Math.min(Math.abs(value), 1) * 2;
-  const left = Math.min(Math.floor(place), 1);
-  const [l, c, hue] = anchors[left].map(
-    (a, i) => a + (place - left) * (anchors[left + 1][i] - a));
+/** Fill and ink at a place in [0, 1] of a ramp. */
+export function rampColors(ramp, place) {
+  const at = Math.min(place, 1) * 2;
+  const left = Math.min(Math.floor(at), 1);
+  const [l, c, hue] = RAMPS[ramp][left].map(
+    (a, i) => a + (at - left) * (RAMPS[ramp][left + 1][i] - a));
   // White reads better than black on what is darker than this.
   const ink = l < 0.568 ? "#fff" : "#000";
-  return `background:oklch(${l.toFixed(3)} ${c.toFixed(3)} ${hue});color:${ink}`;
+  return [`oklch(${l.toFixed(3)} ${c.toFixed(3)} ${hue})`, ink];
+}
+
+/**
+ * Fill and ink as a style.
+ * @param {number} value in [-1, 1]; in [0, 1] on another ramp than the first two
+ */
+export function valueStyle(value, ramp = value < 0 ? 0 : 1) {
+  const [fill, ink] = rampColors(ramp, Math.abs(value));
+  return `background:${fill};color:${ink}`;
 }
 
 /**
