@@ -15,6 +15,7 @@ from attention_lab.figures.flash_frames import draw_flash_frames
 from attention_lab.figures.flash_theatre import draw_flash_theatre
 from attention_lab.figures.flow_steps import draw_shape_flow
 from attention_lab.figures.heatmap import draw_heatmap
+from attention_lab.figures.kernel_lens import draw_kernel_lens
 from attention_lab.figures.live import LiveFigure, live
 from attention_lab.figures.memory_strip import draw_memory_strip
 from attention_lab.figures.packing_map import draw_packing
@@ -36,6 +37,7 @@ __all__ = [
     "draw_flash_frames",
     "draw_flash_theatre",
     "draw_heatmap",
+    "draw_kernel_lens",
     "draw_memory_strip",
     "draw_packing",
     "draw_patches",
