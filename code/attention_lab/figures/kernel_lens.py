@@ -91,22 +91,15 @@ def draw_kernel_lens(
         data = read_recording(f"recordings[{name!r}]", recording, "request")
         check_threads(f"recordings[{name!r}]", data, MOST_THREADS)
         _keep_block(name, data, block)
-        version = {"name": name, "recording": data}
-        verdicts = _verdicts(version, name in planted, block is None)
-        version["verdicts"] = [
+        verdicts = _verdicts(data, name in planted, block is None)
+        told += verdicts
+        versions.append(
             {
-                "label": verdict.label,
-                "passed": bool(verdict.passed),
-                "value": verdict.value,
-                "held": f"{verdict.tolerance}; {verdict.provenance}",
+                "name": name,
+                "recording": data,
+                "verdicts": [_as_data(verdict) for verdict in verdicts],
             }
-            for verdict in verdicts
-        ]
-        versions.append(version)
-        told += [
-            replace(verdict, label=f"{name}: {verdict.label}")
-            for verdict in verdicts
-        ]
+        )
     state = {"schema": SCHEMA, "versions": versions}
     picture = Picture(
         _panels(versions),
@@ -114,7 +107,7 @@ def draw_kernel_lens(
         "For each version of the kernel: what two threads do between the "
         "barriers, and the request that costs most.",
         _finding(versions),
-        told,
+        _together(told),
         _table(versions),
     )
     return LiveFigure(picture, state, "kernel_lens")
@@ -174,9 +167,8 @@ def _panels(versions: list[dict]) -> list[Panel]:
     return [replace(panel, width=MAX_PANEL_WIDTH) for panel in panels]
 
 
-def _verdicts(version: dict, planted: bool, is_whole: bool) -> list[Verdict]:
+def _verdicts(data: dict, planted: bool, is_whole: bool) -> list[Verdict]:
     """Return what was checked on one version."""
-    data = version["recording"]
     source = f"recorded, threads {data['order']}"
     hazards = data["hazards"]
     said = ", ".join(dict.fromkeys(h["kind"] for h in hazards)) or "none found"
@@ -191,8 +183,7 @@ def _verdicts(version: dict, planted: bool, is_whole: bool) -> list[Verdict]:
             source,
         )
     ]
-    equal = data["verdict"]["traffic_equals_formula"]
-    if equal is not None:
+    if data["formula"]:
         moved = sum(
             row["reads"] + row["writes"]
             for row in data["traffic"]["arrays"]
@@ -202,24 +193,53 @@ def _verdicts(version: dict, planted: bool, is_whole: bool) -> list[Verdict]:
         verdicts.append(
             Verdict(
                 "reads and writes",
-                equal,
-                str(moved),
-                f"formula {formula}, array by array",
+                data["verdict"]["traffic_equals_formula"],
+                str(moved) if moved == formula else f"{moved}, not {formula}",
+                "the formula, array by array",
                 source,
             )
         )
     if is_whole:
         drawn, counted = counted_cost(data), traffic_cost(data)
+        said = " and ".join(
+            f"{many} {unit}"
+            for many, unit in zip(drawn, ("sectors", "passes"), strict=True)
+            if many
+        )
         verdicts.append(
             Verdict(
                 "drawn requests",
                 drawn == counted,
-                f"{drawn[0]} sectors, {drawn[1]} passes",
-                f"counted {counted[0]} and {counted[1]}",
+                said if drawn == counted else f"{said}, not {counted}",
+                "as the recorder counted",
                 source,
             )
         )
     return verdicts
+
+
+def _as_data(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "label": verdict.label,
+        "passed": bool(verdict.passed),
+        "value": verdict.value,
+        "held": f"{verdict.tolerance}; {verdict.provenance}",
+    }
+
+
+def _together(verdicts: list[Verdict]) -> list[Verdict]:
+    """Return one verdict per label; it holds where all of them do."""
+    by_label: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        by_label.setdefault(verdict.label, []).append(verdict)
+    return [
+        replace(
+            group[0],
+            passed=all(verdict.passed for verdict in group),
+            value="; ".join(dict.fromkeys(v.value for v in group)),
+        )
+        for group in by_label.values()
+    ]
 
 
 def counted_cost(data: dict) -> tuple[int, int]:
@@ -257,7 +277,7 @@ def _table(versions: list[dict]) -> Table:
                     str(site["line"]),
                     site["text"],
                     f"{site['kind']} {memory['label']}",
-                    f"thread {thread}: {memory['label']}{index_text(memory, first)}",
+                    f"thread {thread}: {index_text(memory, first)}",
                     str(len(found)),
                     str(sum(cost for *_, cost in found)),
                 )

@@ -21,7 +21,7 @@ from attention_lab.figures.recorded import (
 )
 
 _WIDTH = 296
-_X = (122, 210)  # where the indices of the two threads start
+_X = (144, 220)  # where the indices of the two threads start
 _WORDS = SECTOR_BYTES // WORD_BYTES
 MOST_LINES = 24  # of one strip
 
@@ -40,8 +40,8 @@ def strip_panel(name: str, data: dict) -> Panel:
         note(0, 34, f"block {who(block, data['grid'])}"),
     ]
     for k, thread in enumerate(chosen):
-        text = f"thread {who(thread, data['block'])}"
-        marks.append(Label(_X[k], 34, text, 11, "start", bold=True))
+        text = f"thread {who(thread, data['block'])}".replace(", ", ",")
+        marks.append(Label(_X[k], 34, text, 10, "start", bold=True))
     y, said, phases = 46.0, [], sorted({step["epoch"] for step in steps})
     for phase in phases:
         if phase != phases[0]:
@@ -128,10 +128,8 @@ def request_panel(name: str, data: dict) -> Panel:
     step, site, memory, cost = dearest(data)
     threads, addresses = unrolled(step["threads"]), unrolled(step["addresses"])
     is_global = memory["space"] == "global"
-    verb = {"read": "read", "write": "write"}.get(site["kind"], "update")
-    lanes = f"{len(threads)} lanes" if len(threads) > 1 else "1 lane"
-    many = cost_text(memory, cost)
-    title = f"Line {site['line']}: {lanes} {verb} {memory['label']}, {many}"
+    lanes = f"{len(threads)} lane{'s' if len(threads) > 1 else ''}"
+    title = f"Line {site['line']}: {cost_text(memory, cost)} for {lanes}"
     source = shorten(site["text"], 11, 290, mono=True)
     marks: list[Mark] = [
         heading(0, 8, shorten(title, 13, 290, bold=True)),
@@ -151,7 +149,7 @@ def request_panel(name: str, data: dict) -> Panel:
         what = f"32 banks; the busiest serves {cost} words one after the other"
     return Panel.around(
         marks,
-        f"{name}, line {site['line']}, {site['text']}: {lanes} {verb} "
+        f"{name}, line {site['line']}, {site['text']}: {lanes} {site['kind']} "
         f"{memory['label']}; {what}.",
     )
 

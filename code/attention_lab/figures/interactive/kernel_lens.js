@@ -11,12 +11,13 @@ import { choice, figure, grid, scene } from "./scene.js";
 
 export const FIGURE_STYLE = `
 .attn-lens td,.attn-lens th{width:32px;height:20px}
+.attn-lens td{box-shadow:inset 0 0 0 .5px var(--line)}
 .attn-lens td.attn-cell{background:var(--kept);color:#000}
 .attn-lens td.attn-bad{background:var(--bad);color:#fff}
 .attn-board .attn-off{box-shadow:inset 0 0 0 3px var(--bad)}
 .attn-lines{table-layout:auto!important}
-.attn-stage .attn-lines :is(td,th){text-align:left;padding-right:10px;white-space:nowrap}
-.attn-lines tr.attn-here{font-weight:700;box-shadow:inset 0 -2px}
+.attn-lines td{text-align:left!important;padding:3px 10px 3px 6px!important;white-space:pre;line-height:1.4}
+.attn-lines tr.attn-here{box-shadow:inset 3px 0}
 `;
 
 export default figure(stage);
@@ -145,7 +146,7 @@ export function stage(state, el) {
       id: `${run.source_sha256}/${n}`,
       text: `Next is line ${s.line}: ${s.text}. ${s.threads.length} lanes ${s.kind} ` +
         `${s.memory.label}. How many ${s.unit === "passes" ? "passes over the banks"
-          : "sectors of 32 bytes"} does it take?`,
+          : "sectors of 32 bytes"} does that take?`,
       options: options.map(String), answer: options.indexOf(s.cost),
     };
   }
@@ -159,7 +160,8 @@ export function stage(state, el) {
       const t = i * run.width + j;
       const [isIn, isBad] = [s.threads.includes(t), guilty.includes(t)];
       return {
-        text: t < run.size ? `${isBad ? "✗" : ""}${t}` : "",
+        text: t < run.size
+          ? `${isBad ? "✗" : ""}${who(t, run.block).replace(/[() ]/g, "")}` : "",
         kind: `${isIn ? "attn-seen" : "attn-skipped"}${isBad ? " attn-off" : ""}`,
         label: `thread ${who(t, run.block)}${isIn ? "" : ", not in this request"}` +
           (isBad ? ", part of a hazard" : ""),
@@ -193,11 +195,10 @@ export function linesOf(run, { stretch, epoch, site }, thread) {
   return h("table", { class: "attn-lines" },
     h("caption", {}, `Thread ${who(thread, run.block)}, phase ${epoch}`),
     h("tbody", {}, ...[...mine.values()].map(({ site: own, line, kind, text, memory, names }) =>
-      h("tr", { class: own === site && "attn-here" }, ...[
-        `${bad.includes(line) ? "✗ " : ""}${line}`, text,
-        `${kind} ${names[0] ?? `${memory.label}: nothing`}` +
-          (names.length > 1 ? ` … ${names.at(-1)}, ${names.length} times` : ""),
-      ].map((cell) => h("td", {}, cell))))));
+      h("tr", { class: own === site && "attn-here" },
+        h("td", {}, `${bad.includes(line) ? "✗ " : ""}${line}`),
+        h("td", {}, `${text}\n${kind} ${names[0] ?? `${memory.label}: nothing`}` +
+          (names.length > 1 ? ` … ${names.at(-1).replace(/.*\[/, "[")}, ${names.length} times` : ""))))));
 }
 
 /** One row per sector and a square per 4 bytes; or the 32 banks. */
