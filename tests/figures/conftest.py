@@ -16,6 +16,7 @@ from attention_lab.figures.marks import Box, Label
 from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
+from figures.lens_kernels import record_lens_kernels
 
 
 def _problems(panel):
@@ -226,6 +227,9 @@ def every_picture(theatre):
             TILE_S=4, tile_row=2, output_error=2e-16, lse_error=0.0,
             tolerance=1e-12, provenance="a test",
         ),
+        "lens": figures.draw_kernel_lens(
+            record_lens_kernels(), planted="without"
+        ).picture,
         "theatre": figures.draw_flash_theatre(theatre).picture,
         "map": figures.draw_attention_map(image, looks, query=6),
         "flow": shape_flow_picture(x),

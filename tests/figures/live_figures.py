@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from attention_lab.figures import draw_flash_theatre
+from attention_lab.figures import draw_flash_theatre, draw_kernel_lens
 from attention_lab.figures.live import LiveFigure
 from attention_lab.steps.flash_theatre import record_theatre
+from figures.lens_kernels import record_lens_kernels
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,37 @@ LIVE_FIGURES = {
             "large": (
                 lambda s: s["runs"][0].update(TILE_L=512),
                 "TILE_L = 512",
+            ),
+        },
+    ),
+    "kernel_lens": Example(
+        functools.cache(
+            lambda: draw_kernel_lens(record_lens_kernels(), planted="without")
+        ),
+        bad={
+            "schema": (lambda s: s.update(schema="kernel_lens.v9"), "v9"),
+            "empty": (lambda s: s.update(versions=[]), "needs versions"),
+            "recording": (
+                lambda s: s["versions"][1]["recording"].pop("events"),
+                "needs accesses by request, not by undefined",
+            ),
+            "short": (
+                lambda s: s["versions"][0]["recording"]["events"]["data"][
+                    2
+                ].pop(),
+                "site has 7 rows, not 8",
+            ),
+            "text": (
+                lambda s: s["versions"][0]["recording"]["events"]["data"][
+                    4
+                ].__setitem__(1, ["many", 1, 1]),
+                "elements holds what is not a whole number",
+            ),
+            "large": (
+                lambda s: s["versions"][2]["recording"].update(
+                    block=[16, 16, 1]
+                ),
+                "a block of add rows has 256 threads; at most 128",
             ),
         },
     ),

@@ -73,27 +73,28 @@ export function stage(state, el) {
   const enter = (stretch) => go(run.steps.findIndex((s) => s.stretch === stretch));
   const pickRun = choice("kernel", versions.map(({ name }) => name), (n) => show(versions[n]));
   const pickStretch = choice("between barriers", [], enter);
-  const pickThread = choice("thread", [], (n) => { thread = n; update(); });
   const lines = h("div", {
     class: "attn-scroll", tabindex: "0", role: "group", "aria-label": "accesses of this thread",
   });
   const units = h("div", { class: "attn-parts" });
   const frame = scene(el, {
     name: "kernel_lens", style: FIGURE_STYLE,
-    controls: [pickRun.el, pickStretch.el, pickThread.el],
+    controls: [pickRun.el, pickStretch.el],
     body: [h("div", { class: "attn-parts" }, board.el, lines)],
     results: [units],
     tools: [
       ["Step", () => go(at + 1), "Space"],
       ["Next phase", () => enter(step().stretch + 1), "PgDn"],
+      ["Thread", other, "T"],
       ["Hazard", toggle, "B", { "aria-pressed": "false" }],
     ],
     keys: {
-      ...board.keys, " ": () => go(at + 1), b: toggle, Home: () => go(0), End: () => go(Infinity),
+      ...board.keys, " ": () => go(at + 1), b: toggle, t: other, Home: () => go(0), End: () => go(Infinity),
       PageDown: () => enter(step().stretch + 1), PageUp: () => enter(step().stretch - 1),
     },
     help: [
       ["← → ↑ ↓", "choose a thread"],
+      ["T", "the next thread"],
       ["Space", "next request of a warp"],
       ["PgDn, PgUp", "next, previous stretch between barriers"],
       ["Home, End", "first, last request"],
@@ -103,6 +104,11 @@ export function stage(state, el) {
     question: () => questionAbout(next()),
     next: () => go(next()),
   });
+
+  function other() {
+    thread = (thread + 1) % run.size;
+    update(board.hasFocus);
+  }
 
   function toggle() {
     if (racy) show(run === racy ? versions[0] : racy);
@@ -115,15 +121,14 @@ export function stage(state, el) {
     return found < 0 ? run.steps.length : found;
   }
 
-  function show(other) {
-    run = other;
+  function show(version) {
+    run = version;
     pickRun.select.value = versions.indexOf(run);
-    frame.tools[2].setAttribute("aria-pressed", `${run === racy}`);
+    frame.tools[3].setAttribute("aria-pressed", `${run === racy}`);
     board.build(range(Math.ceil(run.size / run.width)).map(() => ""),
       range(run.width).map(() => ""), `threads of a block of ${run.name}`);
     const [hazard] = run.hazards;
     thread = hazard?.threads[0] ?? 0;
-    pickThread.fill(range(run.size).map((t) => who(t, run.block)));
     pickStretch.fill(run.steps.filter((s, n) => s.stretch !== run.steps[n - 1]?.stretch)
       .map((s) => `block ${who(s.block, run.grid)}, phase ${s.epoch}`));
     frame.note(...run.hazards.map(({ kind, sentence }) => `${kind}: ${sentence} `));
@@ -143,7 +148,7 @@ export function stage(state, el) {
     const s = run.steps[n];
     const options = s && [...new Set([1, 4, 8, 32, s.cost])].sort((a, b) => a - b);
     return s && {
-      id: `${run.source_sha256}/${n}`,
+      id: `${run.name}/${run.source_sha256}/${n}`,
       text: `Next is line ${s.line}: ${s.text}. ${s.threads.length} lanes ${s.kind} ` +
         `${s.memory.label}. How many ${s.unit === "passes" ? "passes over the banks"
           : "sectors of 32 bytes"} does that take?`,
@@ -168,7 +173,6 @@ export function stage(state, el) {
       };
     }, isFocused);
     pickStretch.select.value = s.stretch;
-    pickThread.select.value = thread;
     frame.say(`Thread ${who(thread, run.block)} of block ${who(s.block, run.grid)}, line ${s.line}: ` +
       (lane < 0 ? "it takes no part" : `${s.kind} ${elementName(s.memory, s.elements[lane])}`) +
       `. Request ${at + 1} of ${run.steps.length}: ${s.threads.length} lanes, ${s.unit}: ${s.cost}.`);
