@@ -25,6 +25,7 @@ from attention_lab.figures.picture import Panel, Picture, Table, Verdict
 from attention_lab.figures.running_softmax import draw_running_softmax
 from attention_lab.figures.running_trace import trace_of_row
 from attention_lab.figures.shape_boxes import draw_shapes
+from attention_lab.figures.stage_card import draw_stage_card
 from attention_lab.figures.tile_board import draw_tiles
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "draw_running_softmax",
     "draw_shape_flow",
     "draw_shapes",
+    "draw_stage_card",
     "draw_tiles",
     "explore",
     "live",

@@ -97,7 +97,7 @@ def draw_kernel_lens(
             {
                 "name": name,
                 "recording": data,
-                "verdicts": [_as_data(verdict) for verdict in verdicts],
+                "verdicts": [verdict.as_data() for verdict in verdicts],
             }
         )
     state = {"schema": SCHEMA, "versions": versions}
@@ -216,15 +216,6 @@ def _verdicts(data: dict, planted: bool, is_whole: bool) -> list[Verdict]:
             )
         )
     return verdicts
-
-
-def _as_data(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "label": verdict.label,
-        "passed": bool(verdict.passed),
-        "value": verdict.value,
-        "held": f"{verdict.tolerance}; {verdict.provenance}",
-    }
 
 
 def _together(verdicts: list[Verdict]) -> list[Verdict]:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from attention_lab.figures.marks import Box, Label, Mark, Stroke, shorten
+from attention_lab.figures.marks import Label, Mark, Stroke, shorten
 from attention_lab.figures.palette import (
     MUTED,
     STATE_COLORS,
 )
-from attention_lab.figures.parts import cell, heading, note
+from attention_lab.figures.parts import cell, empty_grid, heading, note
 from attention_lab.figures.picture import Panel
 from attention_lab.figures.recorded import (
     BANKS,
@@ -163,22 +163,17 @@ def _sectors(threads: list[int], addresses: list[int]) -> list[Mark]:
         words.setdefault(address % SECTOR_BYTES // WORD_BYTES, []).append(
             thread
         )
-    marks: list[Mark] = []
     height = 16 if len(rows) <= 16 else 12
+    marks: list[Mark] = [empty_grid(44, 60, _WORDS, len(rows), 30, height)]
     for n, (sector, words) in enumerate(sorted(rows.items())):
         y = 60 + n * height
         middle = y + height / 2
         marks.append(Label(38, middle, str(sector), 9.5, "end", MUTED))
-        for word in range(_WORDS):
-            lanes = words.get(word)
-            if lanes:
-                text = str(lanes[0]) if len(lanes) == 1 else f"{len(lanes)}×"
-                fill = STATE_COLORS["kept"]
-                marks += cell(
-                    44 + word * 30, y, 30, height, fill, text, size=9.5
-                )
-            else:
-                marks.append(Box(44 + word * 30, y, 30, height, edge_width=0.4))
+        for word, lanes in words.items():
+            text = str(lanes[0]) if len(lanes) == 1 else f"{len(lanes)}×"
+            fill = STATE_COLORS["kept"]
+            x = 44 + word * 30
+            marks += cell(x, y, 30, height, fill, text, size=9.5)
     return marks
 
 
@@ -186,7 +181,7 @@ def _banks(addresses: list[int]) -> list[Mark]:
     """Draw the 32 banks, with the number of words asked from each."""
     words = {address // WORD_BYTES for address in addresses}
     asked = [word % BANKS for word in words]
-    marks: list[Mark] = []
+    marks: list[Mark] = [empty_grid(44, 60, 8, BANKS // 8, 30, 20)]
     for bank in range(BANKS):
         x, y = 44 + bank % 8 * 30, 60 + bank // 8 * 20
         many = asked.count(bank)
@@ -195,8 +190,6 @@ def _banks(addresses: list[int]) -> list[Mark]:
         if many:
             fill = STATE_COLORS["wrong" if many > 1 else "kept"]
             marks += cell(x, y, 30, 20, fill, str(many), size=11)
-        else:
-            marks.append(Box(x, y, 30, 20, edge_width=0.4))
     return marks
 
 
