@@ -16,6 +16,7 @@ from attention_lab.figures.marks import Box, Label
 from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.stage_run import stage_run
 from figures.lens_kernels import record_lens_kernels
 
 
@@ -230,6 +231,7 @@ def every_picture(theatre):
         "lens": figures.draw_kernel_lens(
             record_lens_kernels(), planted="without"
         ).picture,
+        "card": figures.draw_stage_card(stage_run("multi_head")).picture,
         "theatre": figures.draw_flash_theatre(theatre).picture,
         "map": figures.draw_attention_map(image, looks, query=6),
         "flow": shape_flow_picture(x),

@@ -9,9 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from attention_lab.figures import draw_flash_theatre, draw_kernel_lens
+from attention_lab.figures import (
+    draw_flash_theatre,
+    draw_kernel_lens,
+    draw_stage_card,
+)
 from attention_lab.figures.live import LiveFigure
 from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.stage_run import stage_run
 from figures.lens_kernels import record_lens_kernels
 
 
@@ -74,6 +79,27 @@ LIVE_FIGURES = {
                     block=[16, 16, 1]
                 ),
                 "a block of add rows has 256 threads; at most 128",
+            ),
+        },
+    ),
+    "stage_card": Example(
+        functools.cache(lambda: draw_stage_card(stage_run("flash_forward"))),
+        bad={
+            "schema": (lambda s: s.update(schema="stage_card.v9"), "v9"),
+            "empty": (lambda s: s.update(kernels=[]), "needs kernels"),
+            "recording": (
+                lambda s: s["kernels"][0]["recording"].update(schema="v7"),
+                "needs a recording.v1, not v7",
+            ),
+            "short": (
+                lambda s: s["kernels"][0]["recording"]["events"]["data"][
+                    1
+                ].pop(),
+                "epoch has 115 rows, not 116",
+            ),
+            "source": (
+                lambda s: s["kernels"][0].update(source=[[1, "def f():"]]),
+                "flash_kernel visits a line that it does not list",
             ),
         },
     ),

@@ -69,7 +69,7 @@ def draw_stage_card(run: Any, *, title: str | None = None) -> LiveFigure:
     names = [kernel["recording"]["kernel"] for kernel in data["kernels"]]
     picture = Picture(
         [replace(panel, width=MAX_PANEL_WIDTH) for panel in panels],
-        title or f"The stage {data['stage'].replace('_', ' ')} on one card",
+        title or f"{_named(data['stage'])}: the kernel and its shapes",
         f"For {', '.join(names)}: the lines that touch memory, and what the "
         "first block touches of each array.",
         _finding(data),
@@ -189,6 +189,12 @@ def stage_verdicts(data: dict) -> list[Verdict]:
     ]
 
 
+def _named(stage: str) -> str:
+    """Return such as "Flash forward"."""
+    words = stage.replace("_", " ").replace("qkv", "QKV")
+    return words[:1].upper() + words[1:]
+
+
 def _finding(data: dict) -> str:
     """Say what is read and written, in numbers and in lines."""
     parts = []
@@ -199,11 +205,11 @@ def _finding(data: dict) -> str:
             for row in recording["traffic"]["arrays"]
             if row["space"] == "global"
         ]
-        lines = {site["line"] for site in recording["sites"]}
+        lines = _lines(recording)
         parts.append(
             f"{recording['kernel']} reads {sum(r['reads'] for r in rows)} and "
             f"writes {sum(r['writes'] for r in rows)} numbers in "
-            f"{len(lines)} of its {len(kernel['source'])} lines"
+            f"{len(lines)} of {len(kernel['source'])} lines"
         )
     return f"{'; '.join(parts)}."
 
@@ -254,7 +260,8 @@ def _arrays_panel(kernel: dict) -> Panel:
             site = recording["sites"][number]
             mine = touched.setdefault(site["memory"], {})
             for element in unrolled(runs):
-                mine[element] = "w" if site["kind"] != "read" else "r"
+                is_write = site["kind"] != "read" or mine.get(element) == "w"
+                mine[element] = "w" if is_write else "r"
     marks: list[Mark] = [
         heading(0, 8, "What the first block touches"),
         note(0, 28, "light: read, dark: written; one slice each"),

@@ -107,7 +107,7 @@ def stage_run(stage: str, *, seed: int = 0) -> dict[str, Any]:
                 hazards.append({})
             hazards[place][order] = len(recording.hazards)
     for kernel, found in zip(kernels, hazards, strict=True):
-        kernel["hazards"] = found
+        kernel["hazards"] = {order: found[order] for order in ORDERS}
     return {
         "schema": SCHEMA,
         "stage": stage,

@@ -295,7 +295,9 @@ box-shadow:inset 0 -1px var(--line)}
 font-weight:700;border-radius:3px;color:#fff!important;line-height:20px;
 vertical-align:top}
 .attn-stage .attn-l{background:var(--l)}.attn-stage .attn-s{background:var(--s)}
-.attn-stage .attn-d{background:var(--d)}
+.attn-stage .attn-d{background:var(--d)}.attn-stage .attn-b{background:#5b6573}
+.attn-stage .attn-h{background:#8250c4}.attn-stage .attn-e{background:#75680a}
+.attn-stage .attn-p{background:#85604a}
 .attn-stage .attn-ok{background:var(--ok)}
 .attn-stage .attn-bad{background:var(--bad)}
 .attn-verdict{font-size:.95em}

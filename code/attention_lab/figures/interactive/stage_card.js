@@ -4,21 +4,25 @@
  *
  * Data: `stage_card.v1`, as `attention_lab.steps.stage_run` makes it.
  */
-import { Refusal, chip, h, range, showTables } from "./base.js";
+import { Refusal, chip, h, range, set } from "./base.js";
 import { indices, readSteps, unroll, who } from "./recorded.js";
 import { choice, figure, grid, scene } from "./scene.js";
 
 export const FIGURE_STYLE = `
-.attn-code{max-height:360px;overflow:auto;position:relative;flex:1 1 290px;min-width:0}
-.attn-code .attn-board{grid-template-columns:max-content max-content!important;gap:0 8px;font-family:monospace;font-size:12px}
+.attn-code{max-height:min(440px,50vh);overflow:auto;position:relative;flex:1 1 290px;min-width:0}
+.attn-code .attn-board{grid-template-columns:max-content max-content!important;gap:0 8px;font:12px monospace}
 .attn-code .attn-board span{justify-content:start;white-space:pre;border:0;padding:0 6px}
 .attn-code .attn-board [aria-selected=true]{border:0;box-shadow:inset 4px 0 var(--l);background:var(--kept);color:#000}
 .attn-code .attn-far{opacity:.75}
-.attn-arrays{flex:0 1 300px}
-.attn-map td{width:11px;height:11px;box-shadow:inset 0 0 0 .5px var(--line)}
-.attn-map td.attn-seen{background:var(--kept)}
-.attn-map td.attn-d{background:var(--l)}
-.attn-map caption{font-size:12.5px;height:24px}
+.attn-arrays{flex:0 1 300px;margin:0}
+.attn-array{width:142px;font-size:12.5px;line-height:22px}
+.attn-array .attn-spans{min-height:44px}
+.attn-spans span{margin-right:8px}
+.attn-spans .attn-chip{margin-right:0}
+.attn-map{display:grid;width:max-content;border:.5px solid #6b7280}
+.attn-map i{width:9px;height:9px;border:.5px solid var(--line)}
+.attn-map .attn-read{background:#9cc3e6}
+.attn-map .attn-write{background:var(--l)}
 `;
 
 export default figure(stage);
@@ -36,14 +40,16 @@ export function readCard(state) {
       if (row < 0) throw new Refusal(`${run.kernel} visits a line that it does not list.`);
       const touched = new Map();
       sites.forEach(({ memory, kind }, k) => {
-        const now = touched.get(memory) ?? { reads: [], writes: [] };
+        const now = touched.get(memory) ?? { read: [], write: [] };
         touched.set(memory, now);
-        now[kind === "read" ? "reads" : "writes"].push(...unroll(step.elements[k]));
+        now[kind === "read" ? "read" : "write"].push(...unroll(step.elements[k]));
       });
       return { ...step, row, touched, threads: unroll(step.threads) };
     }),
   }));
 }
+
+export const NOTHING = { read: [], write: [] };
 
 /** "0–3", "5": the range of one axis among the elements touched. */
 export function spans(shape, elements) {
@@ -57,7 +63,7 @@ export function spans(shape, elements) {
 /** Build the stage in `el`. */
 export function stage(state, el) {
   const kernels = readCard(state);
-  let [run, at] = [kernels[0], 0];
+  let [run, at, maps] = [kernels[0], 0, []];
   const step = () => run.steps[at];
   const board = grid("source", ([i], isFocused) => {
     const later = run.steps.findIndex((s, n) => s.row === i && n >= at);
@@ -104,7 +110,10 @@ export function stage(state, el) {
     board.build(run.source.map(([line]) => `${line}`), [""], `source of ${run.kernel}`);
     frame.verdicts(state.verdicts);
     frame.closeCard();
-    arrays.replaceChildren();
+    const [x, y, z] = run.block;
+    maps = [mapOf({ label: "threads", shape: y * z > 1 ? [y * z, x] : [x] }),
+      ...run.memory.map((memory, n) => run.steps.some((s) => s.touched.has(n)) && mapOf(memory))];
+    arrays.replaceChildren(...maps.filter(Boolean).map(({ el: one }) => one));
     go(0);
   }
 
@@ -116,8 +125,8 @@ export function stage(state, el) {
   function questionAbout(n) {
     const s = run.steps[n];
     if (!s) return null;
-    const [[number, { reads, writes }]] = s.touched;
-    const answer = new Set([...reads, ...writes]).size;
+    const [[number, { read, write }]] = s.touched;
+    const answer = new Set([...read, ...write]).size;
     const options = [...new Set([1, s.threads.length, answer, 2 * answer])].sort((a, b) => a - b);
     return {
       id: `${run.kernel}/${run.source_sha256}/${n}`,
@@ -139,21 +148,17 @@ export function stage(state, el) {
     const lit = board.el.querySelector("[aria-selected=true]");
     code.scrollTop = lit.offsetTop - 160;
     const told = [];
-    const [x, y, z] = run.block;
-    const who_ = { reads: isStep ? s.threads : [], writes: [] };
-    showTables(arrays, [
-      mapOf({ label: "threads of the block", shape: [y * z, x] }, who_),
-      ...run.memory.map((memory, number) => {
-        const touched = (isStep && s.touched.get(number)) || { reads: [], writes: [] };
-        for (const [verb, all] of Object.entries(touched)) {
-          if (all.length) told.push(`${verb} ${memory.label}[${spans(memory.shape, all).join(", ")}]`);
-        }
-        return memory.space !== "local" && mapOf(memory, touched);
-      }).filter(Boolean),
-    ]);
-    const many = s.threads.length;
+    maps.forEach((map, n) => {
+      if (!map) return;
+      const touched = !isStep ? NOTHING : n ? s.touched.get(n - 1) ?? NOTHING
+        : { read: s.threads, write: [] };
+      const ranges = map.light(touched);
+      for (const verb of ["read", "write"]) {
+        if (n && touched[verb].length) told.push(`${verb} ${run.memory[n - 1].label}[${ranges}]`);
+      }
+    });
     frame.say(isStep ? `Block ${who(s.block, run.grid)}, phase ${s.epoch}, line ` +
-      `${run.source[row][0]}: ${many} thread${many > 1 ? "s" : ""}, ${told.join(", ")}. ` +
+      `${run.source[row][0]}. Threads: ${s.threads.length}; they ${told.join(" and ")}. ` +
       `Step ${at + 1} of ${run.steps.length}.`
       : `Line ${run.source[row][0]} touches no memory that threads share.`);
     frame.compare(isStep ? questionAbout(at) : null);
@@ -164,21 +169,33 @@ export function stage(state, el) {
   return () => el.replaceChildren();
 }
 
-/** An array: its axes with what is touched of each, and one slice in squares. */
-export function mapOf({ label, shape }, { reads, writes }) {
-  const all = [...reads, ...writes];
+/**
+ * An array: its axes, and one slice of it in squares.
+ * `light` shows what is touched and returns the ranges along the axes.
+ */
+export function mapOf({ label, shape }) {
   const letters = label.match(/_([BLSHDEP]+)$/)?.[1] ?? "";
   const columns = shape.at(-1);
-  const rows = shape.length > 1 ? shape.at(-2) : 1;
-  const slice = all.length ? Math.floor(Math.min(...all) / (rows * columns)) : 0;
-  const touched = all.length ? spans(shape, all) : shape.map(() => "–");
-  return h("table", { class: "attn-map" },
-    h("caption", {}, `${label} `, ...shape.flatMap((size, k) =>
-      [letters.length === shape.length && chip(letters[k]), ` ${touched[k]} of ${size} `].filter(Boolean))),
-    h("tbody", {}, ...range(rows).map((i) => h("tr", {}, ...range(columns).map((j) => {
-      const element = (slice * rows + i) * columns + j;
-      return h("td", {
-        class: writes.includes(element) ? "attn-d" : reads.includes(element) ? "attn-seen" : "",
+  const rows = shape.at(-2) ?? 1;
+  const texts = shape.map(() => h("span", {}));
+  const cells = range(rows * columns).map(() => h("i", {}));
+  const el = h("div", { class: "attn-array" }, h("strong", {}, label),
+    h("div", { class: "attn-spans" }, ...texts.flatMap((text, k) =>
+      [...(letters.length === shape.length ? [chip(letters[k]), " "] : []), text])),
+    h("div", { class: "attn-map", style: `grid-template-columns:repeat(${columns},9px)` }, ...cells));
+  return {
+    el,
+    light({ read, write }) {
+      const all = [...read, ...write];
+      const ranges = all.length ? spans(shape, all) : [];
+      texts.forEach((text, k) => {
+        text.textContent = `${ranges[k] ?? "–"}/${shape[k]}`;
       });
-    })))));
+      const first = all.length ? all[0] - all[0] % cells.length : 0;
+      const [reads, writes] = [new Set(read), new Set(write)];
+      cells.forEach((cell, n) => set(cell, "class", writes.has(first + n) ? "attn-write"
+        : reads.has(first + n) ? "attn-read" : ""));
+      return ranges.join(", ");
+    },
+  };
 }
