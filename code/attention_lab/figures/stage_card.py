@@ -315,7 +315,7 @@ def _squares(
     columns = shape[-1]
     rows = shape[-2] if len(shape) > 1 else 1
     first = min(elements) // (rows * columns) * rows * columns
-    fills = {"r": STATE_COLORS["kept"], "w": AXIS_COLORS["L"]}
+    fills = {"r": STATE_COLORS["kept"], "w": STATE_COLORS["written"]}
     marks: list[Mark] = [empty_grid(0, y, columns, rows, _SQUARE, _SQUARE)]
     for n in range(rows * columns):
         fill = fills.get(elements.get(first + n, ""))

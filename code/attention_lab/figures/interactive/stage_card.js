@@ -12,17 +12,16 @@ export const FIGURE_STYLE = `
 .attn-code{max-height:min(440px,50vh);overflow:auto;position:relative;flex:1 1 290px;min-width:0}
 .attn-code .attn-board{grid-template-columns:max-content max-content!important;gap:0 8px;font:12px monospace}
 .attn-code .attn-board span{justify-content:start;white-space:pre;border:0;padding:0 6px}
-.attn-code .attn-board [aria-selected=true]{border:0;box-shadow:inset 4px 0 var(--l);background:var(--kept);color:#000}
+.attn-code .attn-board [aria-selected=true]{border:0;box-shadow:inset 4px 0 #3d5a80;background:var(--kept);color:#000}
 .attn-code .attn-far{opacity:.75}
 .attn-arrays{flex:0 1 300px;margin:0}
 .attn-array{width:142px;font-size:12.5px;line-height:22px}
 .attn-array .attn-spans{min-height:44px}
-.attn-spans span{margin-right:8px}
-.attn-spans .attn-chip{margin-right:0}
+.attn-spans>span{display:inline-block;margin-right:8px}
 .attn-map{display:grid;width:max-content;border:.5px solid #6b7280}
 .attn-map i{width:9px;height:9px;border:.5px solid var(--line)}
-.attn-map .attn-read{background:#9cc3e6}
-.attn-map .attn-write{background:var(--l)}
+.attn-map .attn-read{background:var(--kept)}
+.attn-map .attn-write{background:#3d5a80}
 `;
 
 export default figure(stage);
@@ -180,8 +179,8 @@ export function mapOf({ label, shape }) {
   const texts = shape.map(() => h("span", {}));
   const cells = range(rows * columns).map(() => h("i", {}));
   const el = h("div", { class: "attn-array" }, h("strong", {}, label),
-    h("div", { class: "attn-spans" }, ...texts.flatMap((text, k) =>
-      [...(letters.length === shape.length ? [chip(letters[k]), " "] : []), text])),
+    h("div", { class: "attn-spans" }, ...texts.map((text, k) =>
+      h("span", {}, letters.length === shape.length && chip(letters[k]), " ", text))),
     h("div", { class: "attn-map", style: `grid-template-columns:repeat(${columns},9px)` }, ...cells));
   return {
     el,
