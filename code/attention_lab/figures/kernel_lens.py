@@ -172,8 +172,11 @@ def _verdicts(data: dict, planted: bool, is_whole: bool) -> list[Verdict]:
     source = f"recorded, threads {data['order']}"
     hazards = data["hazards"]
     said = ", ".join(dict.fromkeys(h["kind"] for h in hazards)) or "none found"
-    if hazards and hazards[0]["lines"]:
-        said += f", lines {' and '.join(map(str, hazards[0]['lines']))}"
+    lines = [
+        str(n) for n in dict.fromkeys(hazards[0]["lines"] if hazards else ())
+    ]
+    if lines:
+        said += f", line{'s' if len(lines) > 1 else ''} {' and '.join(lines)}"
     verdicts = [
         Verdict(
             "planted mistake" if planted else "races, bounds, barriers",

@@ -214,7 +214,8 @@ def _two_threads(data: dict, steps: list[dict]) -> list[int]:
     threads = sorted({t for step in steps for t in unrolled(step["threads"])})
     for hazard in data["hazards"]:
         pair = sorted({*hazard["threads"]})
-        if len(pair) == 2 and {*pair} <= {*threads}:
+        is_here = {*hazard["blocks"]} == {steps[0]["block"]}
+        if is_here and len(pair) == 2 and {*pair} <= {*threads}:
             return pair
     return sorted({threads[0], threads[-1]})
 

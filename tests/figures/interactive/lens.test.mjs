@@ -48,6 +48,13 @@ test("a block without its barrier has one stretch, with it two", () => {
   assert.deepEqual(stretches, [2, 1, 1, 2]);
 });
 
+test("a thread is marked in its own block only", () => {
+  const across = [{ threads: [3, 5], blocks: [0, 2] }];
+  assert.deepEqual([0, 1, 2].map((b) => lens.guiltyIn(across, b)), [[3], [], [5]]);
+  const waiting = [{ threads: [0, 36], blocks: [1] }, { threads: [], blocks: [] }];
+  assert.deepEqual([0, 1].map((b) => lens.guiltyIn(waiting, b)), [[], [0, 36]]);
+});
+
 test("data that miss a site are refused", () => {
   const spoilt = copy();
   spoilt.versions[0].recording.events.data[2][0] = 99;

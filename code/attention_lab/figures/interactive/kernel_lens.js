@@ -60,6 +60,12 @@ export function costOf({ space }, units) {
   return { rows: range(4), banks, cost: Math.max(...banks), unit: "passes" };
 }
 
+/** The threads of one block that hazards name; two may stand in two blocks. */
+export function guiltyIn(hazards, block) {
+  return hazards.flatMap(({ threads, blocks }) =>
+    threads.filter((_, k) => (blocks[k] ?? blocks[0]) === block));
+}
+
 /** Build the stage in `el`. */
 export function stage(state, el) {
   const versions = readLens(state);
@@ -159,7 +165,7 @@ export function stage(state, el) {
   function update(isFocused) {
     const s = step();
     const lane = s.threads.indexOf(thread);
-    const guilty = run.hazards.flatMap((z) => (z.blocks.includes(s.block) ? z.threads : []));
+    const guilty = guiltyIn(run.hazards, s.block);
     board.place(Math.floor(thread / run.width), thread % run.width);
     board.update((i, j) => {
       const t = i * run.width + j;
