@@ -30,7 +30,12 @@ await report({
         const lanes = unroll(row.threads);
         check(says.includes(`line ${line}:`) && says.includes(`Request ${n + 1} of`)
           && says.includes(`${lanes.length} lanes`), `${name}, request ${n}: ${says}`);
-        const seen = await page.locator(".attn-seen").count();
+        const lit = await page.locator(".attn-lines tr:has(.attn-here)").innerText();
+      const { label } = recording.memory[recording.sites[row.site].memory];
+      check(lit.includes(`${recording.sites[row.site].kind} ${label}`) && lit.includes(line), `${name}, request ${n}: ${lit} is lit`);
+      const caption = await page.locator(".attn-lens caption").innerText();
+      check(caption.startsWith(`${label},`), `${name}, request ${n}: the rows are those of ${caption}`);
+      const seen = await page.locator(".attn-seen").count();
         check(seen === lanes.length, `${name}, request ${n}: ${seen} lanes are lit`);
       }
     }

@@ -17,7 +17,7 @@ export const FIGURE_STYLE = `
 .attn-board .attn-off{box-shadow:inset 0 0 0 3px var(--bad)}
 .attn-lines{table-layout:auto!important}
 .attn-lines td{text-align:left!important;padding:3px 10px 3px 6px!important;white-space:pre;line-height:1.4}
-.attn-lines tr.attn-here{box-shadow:inset 3px 0}
+.attn-lines .attn-here{box-shadow:inset 3px 0;font-weight:700}
 `;
 
 export default figure(stage);
@@ -205,8 +205,8 @@ export function linesOf(run, { stretch, epoch, site }, thread) {
   return h("table", { class: "attn-lines" },
     h("caption", {}, `Thread ${who(thread, run.block)}, phase ${epoch}`),
     h("tbody", {}, ...[...mine.values()].map(({ site: own, line, kind, text, memory, names }) =>
-      h("tr", { class: own === site && "attn-here" },
-        h("td", {}, `${bad.includes(line) ? "✗ " : ""}${line}`),
+      h("tr", {},
+        h("td", { class: own === site && "attn-here" }, `${bad.includes(line) ? "✗ " : ""}${line}`),
         h("td", {}, `${text}\n${kind} ${names[0] ?? `${memory.label}: nothing`}` +
           (names.length > 1 ? ` … ${names.at(-1).replace(/.*\[/, "[")}, ${names.length} times` : ""))))));
 }
