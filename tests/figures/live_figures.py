@@ -5,19 +5,42 @@ a new figure joins them by an entry here.
 """
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import (
+    Callable,
+)
+from dataclasses import (
+    dataclass,
+    field,
+)
+from typing import (
+    Any,
+)
 
 from attention_lab.figures import (
     draw_flash_theatre,
     draw_follow_element,
+    draw_kernel_lens,
     draw_patch_ledger,
+    draw_stage_card,
 )
-from attention_lab.figures.live import LiveFigure
-from attention_lab.steps.flash_theatre import record_theatre
-from attention_lab.steps.follow_element import record_chains
-from attention_lab.steps.patch_ledger import record_ledger
+from attention_lab.figures.live import (
+    LiveFigure,
+)
+from attention_lab.steps.flash_theatre import (
+    record_theatre,
+)
+from attention_lab.steps.follow_element import (
+    record_chains,
+)
+from attention_lab.steps.patch_ledger import (
+    record_ledger,
+)
+from attention_lab.steps.stage_run import (
+    stage_run,
+)
+from figures.lens_kernels import (
+    record_lens_kernels,
+)
 
 
 @dataclass(frozen=True)
@@ -90,6 +113,58 @@ LIVE_FIGURES = {
             "large": (
                 lambda s: s["sources"][1].update(D=64),
                 "axis D has size 64; at most 8",
+            ),
+        },
+    ),
+    "kernel_lens": Example(
+        functools.cache(
+            lambda: draw_kernel_lens(record_lens_kernels(), planted="without")
+        ),
+        bad={
+            "schema": (lambda s: s.update(schema="kernel_lens.v9"), "v9"),
+            "empty": (lambda s: s.update(versions=[]), "needs versions"),
+            "recording": (
+                lambda s: s["versions"][1]["recording"].pop("events"),
+                "needs accesses by request, not by undefined",
+            ),
+            "short": (
+                lambda s: s["versions"][0]["recording"]["events"]["data"][
+                    2
+                ].pop(),
+                "site has 7 rows, not 8",
+            ),
+            "text": (
+                lambda s: s["versions"][0]["recording"]["events"]["data"][
+                    4
+                ].__setitem__(1, ["many", 1, 1]),
+                "elements holds what is not a whole number",
+            ),
+            "large": (
+                lambda s: s["versions"][2]["recording"].update(
+                    block=[16, 16, 1]
+                ),
+                "a block of add rows has 256 threads; at most 128",
+            ),
+        },
+    ),
+    "stage_card": Example(
+        functools.cache(lambda: draw_stage_card(stage_run("flash_forward"))),
+        bad={
+            "schema": (lambda s: s.update(schema="stage_card.v9"), "v9"),
+            "empty": (lambda s: s.update(kernels=[]), "needs kernels"),
+            "recording": (
+                lambda s: s["kernels"][0]["recording"].update(schema="v7"),
+                "needs a recording.v1, not v7",
+            ),
+            "short": (
+                lambda s: s["kernels"][0]["recording"]["events"]["data"][
+                    1
+                ].pop(),
+                "epoch has 115 rows, not 116",
+            ),
+            "source": (
+                lambda s: s["kernels"][0].update(source=[[1, "def f():"]]),
+                "flash_kernel visits a line that it does not list",
             ),
         },
     ),

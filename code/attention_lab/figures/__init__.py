@@ -17,6 +17,7 @@ from attention_lab.figures.flash_theatre import draw_flash_theatre
 from attention_lab.figures.flow_steps import draw_shape_flow
 from attention_lab.figures.follow_element import draw_follow_element
 from attention_lab.figures.heatmap import draw_heatmap
+from attention_lab.figures.kernel_lens import draw_kernel_lens
 from attention_lab.figures.live import LiveFigure, live
 from attention_lab.figures.memory_strip import draw_memory_strip
 from attention_lab.figures.packing_map import draw_packing
@@ -26,6 +27,7 @@ from attention_lab.figures.picture import Panel, Picture, Table, Verdict
 from attention_lab.figures.running_softmax import draw_running_softmax
 from attention_lab.figures.running_trace import trace_of_row
 from attention_lab.figures.shape_boxes import draw_shapes
+from attention_lab.figures.stage_card import draw_stage_card
 from attention_lab.figures.tile_board import draw_tiles
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "draw_flash_theatre",
     "draw_follow_element",
     "draw_heatmap",
+    "draw_kernel_lens",
     "draw_memory_strip",
     "draw_packing",
     "draw_patch_ledger",
@@ -48,6 +51,7 @@ __all__ = [
     "draw_running_softmax",
     "draw_shape_flow",
     "draw_shapes",
+    "draw_stage_card",
     "draw_tiles",
     "explore",
     "live",

@@ -44,13 +44,14 @@ export function set(element, name, value) {
 }
 
 /**
- * Bring tables up to date: a table of the same shape is rewritten in place,
- * any other is replaced.
+ * Bring tables up to date: a table of the same caption and shape is rewritten
+ * in place, any other is replaced.
  * @param {HTMLElement} parent
  * @param {HTMLTableElement[]} fresh
  */
 export function showTables(parent, fresh) {
-  const shape = (t) => [...t.rows].map((row) => row.cells.length).join();
+  const shape = (t) => t.caption?.textContent +
+    [...t.rows].map((row) => row.cells.length);
   const cells = (t) => t.querySelectorAll("td,th");
   const old = [...parent.children];
   old.slice(fresh.length).forEach((t) => t.remove());

@@ -34,11 +34,13 @@ export function figure(stage) {
   };
 }
 
-/** A labelled choice; `onchoose` gets the place of the option. */
+/** A labelled choice; `onchoose` gets the place of the option; `fill` renews. */
 export function choice(label, options, onchoose) {
-  const select = h("select", { onchange: () => onchoose(Number(select.value)) },
-    ...options.map((text, place) => h("option", { value: place }, text)));
-  return { el: h("label", {}, label, select), select };
+  const select = h("select", { onchange: () => onchoose(Number(select.value)) });
+  const fill = (texts) => select.replaceChildren(
+    ...texts.map((text, place) => h("option", { value: place }, text)));
+  fill(options);
+  return { el: h("label", {}, label, select), select, fill };
 }
 
 /**
