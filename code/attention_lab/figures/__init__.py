@@ -14,6 +14,7 @@ from attention_lab.figures.element_order import draw_element_order
 from attention_lab.figures.flash_frames import draw_flash_frames
 from attention_lab.figures.flash_theatre import draw_flash_theatre
 from attention_lab.figures.flow_steps import draw_shape_flow
+from attention_lab.figures.head_board import draw_head_board
 from attention_lab.figures.heatmap import draw_heatmap
 from attention_lab.figures.live import LiveFigure, live
 from attention_lab.figures.memory_strip import draw_memory_strip
@@ -35,6 +36,7 @@ __all__ = [
     "draw_element_order",
     "draw_flash_frames",
     "draw_flash_theatre",
+    "draw_head_board",
     "draw_heatmap",
     "draw_memory_strip",
     "draw_packing",

@@ -244,7 +244,7 @@ export function valueStyle(value) {
  * fixed colours are those of the palette, each with the ink that reads on it.
  */
 export const STYLE = `
-.attn-stage{--l:#1f6fb5;--s:#b0530a;--d:#0c7c7c;--kept:#bcd7ef;--bad:#c92a2a;
+.attn-stage{--l:#1f6fb5;--s:#b0530a;--d:#0c7c7c;--h:#8250c4;--e:#75680a;--kept:#bcd7ef;--bad:#c92a2a;
 --ok:#1a7f37;--line:color-mix(in srgb,currentColor 45%,transparent);
 --hatch:repeating-linear-gradient(135deg,var(--line) 0 1px,transparent 1px 5px);
 font-size:.95rem;line-height:1.45;color:inherit;contain:layout style}
@@ -295,7 +295,8 @@ box-shadow:inset 0 -1px var(--line)}
 font-weight:700;border-radius:3px;color:#fff!important;line-height:20px;
 vertical-align:top}
 .attn-stage .attn-l{background:var(--l)}.attn-stage .attn-s{background:var(--s)}
-.attn-stage .attn-d{background:var(--d)}
+.attn-stage .attn-d{background:var(--d)}.attn-stage .attn-h{background:var(--h)}
+.attn-stage .attn-e{background:var(--e)}
 .attn-stage .attn-ok{background:var(--ok)}
 .attn-stage .attn-bad{background:var(--bad)}
 .attn-verdict{font-size:.95em}
