@@ -16,6 +16,7 @@ from attention_lab.figures.marks import Box, Label
 from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.head_board import record_head_board
 
 
 def _problems(panel):
@@ -185,7 +186,13 @@ def theatre():
 
 
 @pytest.fixture(scope="session")
-def every_picture(theatre):
+def head_board():
+    """All recorded runs of the head board; copy it before changing it."""
+    return record_head_board()
+
+
+@pytest.fixture(scope="session")
+def every_picture(theatre, head_board):
     """One picture of each kind, at sizes that are different primes."""
     rng = np.random.default_rng(0)
     B, H, L, S, D = 2, 3, 5, 7, 11
@@ -227,6 +234,7 @@ def every_picture(theatre):
             tolerance=1e-12, provenance="a test",
         ),
         "theatre": figures.draw_flash_theatre(theatre).picture,
+        "head_board": figures.draw_head_board(head_board).picture,
         "map": figures.draw_attention_map(image, looks, query=6),
         "flow": shape_flow_picture(x),
         "heatmap": figures.draw_heatmap(weights[0, 0]),

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from attention_lab.figures import draw_flash_theatre
+from attention_lab.figures import draw_flash_theatre, draw_head_board
 from attention_lab.figures.live import LiveFigure
 from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.head_board import record_head_board
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,26 @@ LIVE_FIGURES = {
                 lambda s: s["runs"][0].update(TILE_L=512),
                 "TILE_L = 512",
             ),
+        },
+    ),
+    "head_board": Example(
+        functools.cache(lambda: draw_head_board(record_head_board())),
+        bad={
+            "schema": (lambda s: s.update(schema="head_board.v9"), "v9"),
+            "empty": (lambda s: s.update(runs=[]), "holds no run"),
+            "text": (
+                lambda s: s["runs"][1]["out"].__setitem__(2, "much"),
+                "out of 1 head holds what is not a number",
+            ),
+            "short": (
+                lambda s: s["runs"][0]["off"][3]["wrong_out"].pop(),
+                "wrong_out of 4 heads has 39 numbers, not 40",
+            ),
+            "heads": (
+                lambda s: s["runs"][0]["off"].pop(),
+                "out of 4 heads has no numbers",
+            ),
+            "large": (lambda s: s.update(E=64), "axis E has size 64"),
         },
     ),
 }

@@ -7,13 +7,19 @@ layer does so for every recorded number of heads, with any head switched off.
 
 from typing import Any
 
-from attention_lab.figures.digits import decimal_text, error_text
+from attention_lab.figures.digits import decimal_text
+from attention_lab.figures.head_board_checks import (
+    board_verdicts,
+    changed_places,
+    fewest_and_most,
+    with_questions,
+)
 from attention_lab.figures.head_board_data import read_head_board
 from attention_lab.figures.live import LiveFigure
 from attention_lab.figures.marks import Box, Label, Mark, Stroke
 from attention_lab.figures.palette import AXIS_COLORS, MUTED
 from attention_lab.figures.parts import axis_name, cell, hatch, heading, note
-from attention_lab.figures.picture import Panel, Picture, Table, Verdict
+from attention_lab.figures.picture import Panel, Picture, Table
 
 _LEFT, _ROW, _CELL, _TOP = 26, 24, 33, 66
 _OWN, _OTHER = AXIS_COLORS["H"], "#ffffff"
@@ -53,7 +59,7 @@ def draw_head_board(
     run = data["runs"][0]
     head = min(1, run["H"] - 1)
     rows = _span(run["rows_q"][head])
-    first, most = (pick(_plain_runs(data), key=_heads) for pick in (min, max))
+    first, most = fewest_and_most(data)
     right, wrong = (
         _merged_panel(data, run, head, is_right) for is_right in (True, False)
     )
@@ -70,24 +76,22 @@ def draw_head_board(
         f"Head {head} of {run['H']}: its rows of the weights, its columns of "
         "the output, where a wrong merge puts it; then what numbers of heads "
         "cost.",
-        f"Head {head} is rows {rows} of W_q, turn {head} of the loop, and "
-        f"columns {rows} of the output. {most['H']} heads instead of "
-        f"{first['H']}: {most['parameters']} instead of {first['parameters']} "
-        f"parameters, {most['flops']} instead of {first['flops']} FLOPs, "
-        f"{most['scores']} instead of {first['scores']} scores.",
-        _verdicts(data),
+        f"Head {head} is rows {rows} of W_q, turn {head} of the loop and "
+        f"columns {rows} of the output. From {first['H']} to "
+        f"{most['H']} heads: "
+        + ", ".join(
+            f"{first[key]} → {most[key]} {name}"
+            for name, key in (
+                ("parameters", "parameters"),
+                ("FLOPs", "flops"),
+                ("scores", "scores"),
+            )
+        )
+        + ".",
+        board_verdicts(data),
         _table(data, run, head),
     )
-    return LiveFigure(picture, data, "head_board")
-
-
-def _heads(run: dict[str, Any]) -> int:
-    return run["H"]
-
-
-def _plain_runs(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the runs in which every head has its own keys, or all runs."""
-    return [r for r in data["runs"] if r["G"] == r["H"]] or data["runs"]
+    return LiveFigure(picture, with_questions(data), "head_board")
 
 
 def _span(places: list[int]) -> str:
@@ -144,7 +148,6 @@ def _merged_panel(
     """Return the merged output, each number with its head and its token."""
     L, E = data["L"], data["E"]
     prefix = "" if is_right else "wrong_"
-    origin = run[f"{prefix}origin"]
     changed = changed_places(run, head, prefix)
     name = (
         f"Merged: head {head} is columns {_span(run['rows_q'][head])}"
@@ -163,9 +166,9 @@ def _merged_panel(
     for column in range(E):
         x = _LEFT + (column + 0.5) * _CELL
         marks.append(Label(x, 54, str(column), 10, color=MUTED))
-    for place, element in enumerate(origin):
+    made = zip(run[f"{prefix}heads"], run[f"{prefix}tokens"], strict=True)
+    for place, (own, whence) in enumerate(made):
         token, column = divmod(place, E)
-        own, whence = _head_and_token(run, L, element)
         x, y = _LEFT + column * _CELL, _TOP + token * _ROW
         if column == 0:
             marks.append(
@@ -180,25 +183,6 @@ def _merged_panel(
         for line, text in enumerate(told)
     ]
     return Panel.around(marks, f"{name}. {' '.join(told)}")
-
-
-def changed_places(
-    run: dict[str, Any], head: int, prefix: str = ""
-) -> list[int]:
-    """Return where the output changes with a head switched off."""
-    whole, off = run[f"{prefix}out"], run["off"][head][f"{prefix}out"]
-    return [
-        place
-        for place, (one, other) in enumerate(zip(whole, off, strict=True))
-        if one != other
-    ]
-
-
-def _head_and_token(
-    run: dict[str, Any], L: int, element: int
-) -> tuple[int, int]:
-    """Read a place of (H, L, D), counted in memory order."""
-    return element // (L * run["D"]), element // run["D"] % L
 
 
 def _list(places: Any) -> str:
@@ -237,81 +221,11 @@ def _costs_panel(data: dict[str, Any]) -> Panel:
     )
 
 
-def _verdicts(data: dict[str, Any]) -> list[Verdict]:
-    """Return what was checked on all runs."""
-    runs = data["runs"]
-    plain = _plain_runs(data)
-    source = f"{data['dtype']}, seed {data['seed']}"
-    off = [part for run in runs for part in run["off"]]
-    split = [run for run in runs if run["H"] > 1]
-    outside = max(part["outside"] for part in off)
-    equal = sum(run["flops"] == run["loop_flops"] for run in runs)
-    whole = max(run["whole_error"] for run in runs)
-    spread = {run["parameters"] for run in plain}
-    verdicts = [
-        _worst("output, loop − all at once", runs, "loop_error", "loop_bound",
-               source),
-        Verdict(
-            "q, k, v of whole numbers, loop − all at once", whole == 0,
-            f"off by {error_text(whole)}", "exactly 0",
-            f"{len(runs)} runs, {source}",
-        ),
-        _worst("output against the reference", runs, "error", "bound", source),
-        Verdict(
-            "FLOPs, loop ÷ all at once", equal == len(runs),
-            f"{runs[0]['loop_flops'] / runs[0]['flops']:.4f}",
-            f"exact; {equal} of {len(runs)} runs", "PyTorch's FLOP counter",
-        ),
-        Verdict(
-            "parameters do not depend on the number of heads",
-            len(spread) == 1, ", ".join(map(str, sorted(spread))), "exact",
-            f"counted for {', '.join(str(run['H']) for run in plain)} heads",
-        ),
-        Verdict(
-            "a head off changes its own columns only",
-            outside == 0 and all(part["inside"] > 0 for part in off),
-            f"elsewhere by {error_text(outside)}", "exactly 0",
-            f"{len(off)} heads off, {source}",
-        ),
-    ]  # fmt: skip
-    if split:
-        least = min(split, key=lambda run: run["wrong_error"] / run["bound"])
-        verdicts.append(
-            Verdict(
-                "mistake “merge without permute” shows",
-                least["wrong_error"] > least["bound"],
-                f"off by at least {error_text(least['wrong_error'])}",
-                f"> {error_text(least['bound'])}",
-                f"{len(split)} runs with more than one head, {source}",
-            )
-        )
-    return verdicts
-
-
-def _worst(
-    name: str,
-    runs: list[dict[str, Any]],
-    error: str,
-    bound: str,
-    source: str,
-) -> Verdict:
-    """Return the verdict of the run that uses most of its bound."""
-    worst = max(runs, key=lambda run: run[error] / run[bound])
-    return Verdict(
-        name,
-        worst[error] <= worst[bound],
-        f"at worst off by {error_text(worst[error])}",
-        f"≤ {error_text(worst[bound])}",
-        f"{len(runs)} runs, {source}",
-    )
-
-
 def _table(data: dict[str, Any], run: dict[str, Any], head: int) -> Table:
     """Return every number of the output, right, off and merged wrongly."""
     rows = []
-    for place, element in enumerate(run["origin"]):
+    for place, own in enumerate(run["heads"]):
         token, column = divmod(place, data["E"])
-        own, _ = _head_and_token(run, data["L"], element)
         numbers = (
             run["out"], run["off"][head]["out"], run["wrong_out"],
             run["off"][head]["wrong_out"],

@@ -71,9 +71,10 @@ def _check_run(run: Any, L: int, E: int, place: str) -> None:
         for axis, size, known in zip("HD", rows.shape, (H, D), strict=True):
             check_same_size(f"{place}.{name}", size, axis, place, known)
         _check_places(f"{place}.{name}", rows.ravel(), many * D)
-    for name in ("origin", "wrong_origin"):
-        _check_numbers(run, name, place, L * E)
-        _check_places(f"{place}.{name}", run[name], L * E)
+    for name, most in (("heads", H), ("tokens", L)):
+        for way in (name, f"wrong_{name}"):
+            _check_numbers(run, way, place, L * E)
+            _check_places(f"{place}.{way}", run[way], most)
     off = as_sequence(f"{place}.off", read_field(run, "off", place), "a list")
     check_same_size(f"{place}.off", len(off), "H", place, H)
     for where, part in [
@@ -87,7 +88,7 @@ def _check_run(run: Any, L: int, E: int, place: str) -> None:
             where = f"{place}.off[{head}]"
             as_number(f"{where}.{name}", read_field(part, name, where), least=0)
     for name in COUNTS:
-        as_whole(f"{place}.{name}", read_field(run, name, place))
+        as_whole(f"{place}.{name}", read_field(run, name, place), least=1)
     for name in ERRORS:
         as_number(f"{place}.{name}", read_field(run, name, place), least=0)
     for name in BOUNDS:

@@ -100,6 +100,16 @@ class Verdict:
                 f"passed must be True or False, not {self.passed!r}"
             )
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """The verdict as the scripts of the figures show it."""
+        return {
+            "label": self.label,
+            "passed": bool(self.passed),
+            "value": self.value,
+            "held": f"{self.tolerance}; {self.provenance}",
+        }
+
     def __str__(self) -> str:
         sign = "✓" if self.passed else "✗"
         return (

@@ -125,9 +125,9 @@ def record_head_board(
         name, H, G, D : the setting; G counts the key heads
         rows_q, rows_kv : for each head the rows of W_q, and of W_k and W_v,
             that make it, read off rows that carry their own number
-        origin, wrong_origin : for each place of the merged output which
-            number of (H, L, D) it holds, counted in memory order; merged
-            right, and without the permute
+        heads, tokens, wrong_heads, wrong_tokens : for each place of the merged
+            output which head made it for which token, read off numbers that
+            carry their own place; merged right, and without the permute
         out, wrong_out : the merged output both ways, L·E numbers
         off : for each head `out` and `wrong_out` with that head's rows of W_q
             set to 0, its bias too; and the largest change of the output
@@ -199,11 +199,8 @@ def _run(num_heads: int, key_heads: int, seed: int) -> dict[str, Any]:
         "G": key_heads,
         "D": D,
         **_rows_of_heads(num_heads, key_heads, D),
-        "origin": merge_heads(coded_BHLD).long().flatten().tolist(),
-        "wrong_origin": merge_without_permute(coded_BHLD)
-        .long()
-        .flatten()
-        .tolist(),
+        **_origins(merge_heads(coded_BHLD), D, ""),
+        **_origins(merge_without_permute(coded_BHLD), D, "wrong_"),
         **_both_ways(heads_BHLD),
         "off": [
             _off(
@@ -292,6 +289,15 @@ def _rows_of_heads(H: int, G: int, D: int) -> dict[str, list[list[int]]]:
     return {
         "rows_q": of_query_heads.long().tolist(),
         "rows_kv": of_key_heads.long().tolist(),
+    }
+
+
+def _origins(coded_BLE: Tensor, D: int, prefix: str) -> dict[str, list[int]]:
+    """Read the head and the token off places of (H, L, D)."""
+    place = coded_BLE.long().ravel()
+    return {
+        f"{prefix}heads": (place // (L * D)).tolist(),
+        f"{prefix}tokens": (place // D % L).tolist(),
     }
 
 

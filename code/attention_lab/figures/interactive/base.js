@@ -38,6 +38,12 @@ export function range(n) {
   return Array.from({ length: n }, (_, i) => i);
 }
 
+/** Name places that follow each other: "2–3", or "2" alone. */
+export function extent(places) {
+  const [first, last] = [Math.min(...places), Math.max(...places)];
+  return first === last ? `${first}` : `${first}–${last}`;
+}
+
 /** Set an attribute where it changes, so that nothing else is laid out. */
 export function set(element, name, value) {
   if (element.getAttribute(name) !== value) element.setAttribute(name, value);
@@ -68,8 +74,49 @@ export function showTables(parent, fresh) {
   });
 }
 
+/**
+ * A table of plain numbers.
+ * @param {string} caption
+ * @param {string[]} heads of the columns
+ * @param {{numbers: any[], isNew?: boolean}[]} rows bold where new
+ */
+export function numberTable(caption, heads, rows) {
+  const row = (tag, texts, kind) => h("tr", {},
+    ...texts.map((text) => h(tag, { class: `attn-num ${kind}` }, `${text}`)));
+  return h("table", { style: `width:${56 * heads.length}px` },
+    h("caption", {}, caption), h("thead", {}, row("th", heads, "")),
+    h("tbody", {}, ...rows.map(({ numbers, isNew }) =>
+      row("td", numbers, isNew ? "attn-new" : ""))));
+}
+
 /** An input that cannot be shown; its message is a sentence for the reader. */
 export class Refusal extends Error {}
+
+/** The runs of a recording, if it has this schema and any run. */
+export function readRuns(state, schema) {
+  if (state?.schema !== schema) {
+    throw new Refusal(`it needs data of schema ${schema}, not ${state?.schema}.`);
+  }
+  if (!state.runs?.length) throw new Refusal("the recording holds no run.");
+  return state.runs;
+}
+
+/** Refuse an axis too long to be drawn. */
+export function checkSize(axis, size, most) {
+  if (!(size >= 1 && size <= most)) {
+    throw new Refusal(`axis ${axis} has size ${size}; at most ${most} can be drawn.`);
+  }
+}
+
+/** Refuse a list of another length, or one that holds what is no number. */
+export function checkList(name, list, size) {
+  if (list?.length !== size) {
+    throw new Refusal(`${name} has ${list?.length ?? "no"} numbers, not ${size}.`);
+  }
+  if (!list.every(Number.isFinite)) {
+    throw new Refusal(`${name} holds what is not a number.`);
+  }
+}
 
 /** Show a sentence where the figure would be. */
 export function refuse(el, sentence) {
