@@ -95,6 +95,7 @@ export function stage(state, el) {
       const next = question();
       next?.runs?.forEach((n) => shown.seen.add(runs[n]));
       show(next?.shows ?? {}, next);
+      out.focus();
     },
   });
 
@@ -109,8 +110,8 @@ export function stage(state, el) {
   }
 
   /** Change what is shown; the cursor keeps its place, or follows its head. */
-  function show(change, question_ = null) {
-    asked = question_;
+  function show(change, toldBy = null) {
+    asked = toldBy;
     if (change.run && change.run !== shown.run) shown.off = null;
     Object.assign(shown, change);
     const { run } = shown;
@@ -169,11 +170,11 @@ export function stage(state, el) {
       const n = i * E + j;
       const [own, token] = [way("heads")[n], way("tokens")[n]];
       const isHit = hits.includes(n);
+      const text = `${own}·${token}`;
       return {
-        text: `${own}·${token}`,
+        text,
         kind: (own === head ? "attn-own " : "") + (isHit ? "attn-hit" : ""),
-        label: `token ${i}, column ${j}: head ${own} for token ${token}` +
-          (isHit ? ", changed" : ""),
+        label: `${text} at token ${i}, column ${j}${isHit ? ", changed" : ""}`,
       };
     }, out.hasFocus);
     set(frame.tools[2], "aria-pressed", `${off === head}`);
