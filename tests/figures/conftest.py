@@ -17,6 +17,7 @@ from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
 from attention_lab.steps.head_board import record_head_board
+from attention_lab.steps.qkv_map import record_packing_map
 
 
 def _problems(panel):
@@ -192,7 +193,13 @@ def head_board():
 
 
 @pytest.fixture(scope="session")
-def every_picture(theatre, head_board):
+def packing_map():
+    """All recorded runs of the packing map; copy it before changing it."""
+    return record_packing_map()
+
+
+@pytest.fixture(scope="session")
+def every_picture(theatre, head_board, packing_map):
     """One picture of each kind, at sizes that are different primes."""
     rng = np.random.default_rng(0)
     B, H, L, S, D = 2, 3, 5, 7, 11
@@ -234,6 +241,7 @@ def every_picture(theatre, head_board):
             tolerance=1e-12, provenance="a test",
         ),
         "theatre": figures.draw_flash_theatre(theatre).picture,
+        "packing_map": figures.draw_qkv_map(packing_map).picture,
         "head_board": figures.draw_head_board(head_board).picture,
         "map": figures.draw_attention_map(image, looks, query=6),
         "flow": shape_flow_picture(x),

@@ -9,10 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from attention_lab.figures import draw_flash_theatre, draw_head_board
+from attention_lab.figures import (
+    draw_flash_theatre,
+    draw_head_board,
+    draw_qkv_map,
+)
 from attention_lab.figures.live import LiveFigure
 from attention_lab.steps.flash_theatre import record_theatre
 from attention_lab.steps.head_board import record_head_board
+from attention_lab.steps.qkv_map import record_packing_map
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,22 @@ LIVE_FIGURES = {
             "heads": (
                 lambda s: s["runs"][0]["off"].pop(),
                 "out of 4 heads has no numbers",
+            ),
+            "large": (lambda s: s.update(E=64), "axis E has size 64"),
+        },
+    ),
+    "packing_map": Example(
+        functools.cache(lambda: draw_qkv_map(record_packing_map())),
+        bad={
+            "schema": (lambda s: s.update(schema="packing_map.v9"), "v9"),
+            "empty": (lambda s: s.update(runs=[]), "holds no run"),
+            "text": (
+                lambda s: s["runs"][0]["layouts"]["h p d"].__setitem__(2, "q"),
+                "layout (h p d) of 4 heads holds what is not a number",
+            ),
+            "short": (
+                lambda s: s["runs"][3]["layouts"]["g p d"].pop(),
+                "of 4 heads, 2 key heads has 15 numbers, not 16",
             ),
             "large": (lambda s: s.update(E=64), "axis E has size 64"),
         },

@@ -55,11 +55,9 @@ def test_the_wrong_merge_keeps_the_shape_and_mixes_the_tokens():
 
 def test_a_head_without_its_rows_takes_the_mean_of_its_values():
     module, x_BLE = step.board_inputs(4)
-    without = step.without_head(module, 2)
-    heads_BHLD = step.heads_at_once(without, x_BLE, 4)
+    heads_BHLD = step.heads_at_once(module, x_BLE, 4, off=2)
     mean = split_heads(module.v_proj(x_BLE), 4)[:, 2].mean(dim=1)
     close(heads_BHLD[:, 2], mean[:, None].expand(-1, step.L, -1))
-    assert module.q_proj.weight[4:6].abs().min() > 0  # a copy was changed
 
 
 def test_all_numbers_of_heads_have_the_same_weights():
@@ -141,5 +139,5 @@ def test_settings_that_do_not_fit_are_refused():
         step.record_head_board(())
     with pytest.raises(ShapeMismatch, match="size 8, which num_heads H = 3"):
         step.record_head_board(((3, 3),))
-    with pytest.raises(ShapeMismatch, match="key_heads.* 3 does not divide"):
+    with pytest.raises(ShapeMismatch, match=r"key_heads.* 3 does not divide"):
         step.record_head_board(((4, 3),))

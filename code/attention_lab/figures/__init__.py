@@ -22,6 +22,7 @@ from attention_lab.figures.memory_strip import draw_memory_strip
 from attention_lab.figures.packing_map import draw_packing
 from attention_lab.figures.patches import draw_patches
 from attention_lab.figures.picture import Panel, Picture, Table, Verdict
+from attention_lab.figures.qkv_map import draw_qkv_map
 from attention_lab.figures.running_softmax import draw_running_softmax
 from attention_lab.figures.running_trace import trace_of_row
 from attention_lab.figures.shape_boxes import draw_shapes
@@ -43,6 +44,7 @@ __all__ = [
     "draw_memory_strip",
     "draw_packing",
     "draw_patches",
+    "draw_qkv_map",
     "draw_running_softmax",
     "draw_shape_flow",
     "draw_shapes",

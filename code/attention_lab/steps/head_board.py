@@ -47,19 +47,23 @@ SETTINGS = (
 
 
 def heads_at_once(
-    module: MultiHeadAttention, x_BLE: Float[Tensor, "B L E"], key_heads: int
+    module: MultiHeadAttention,
+    x_BLE: Float[Tensor, "B L E"],
+    key_heads: int,
+    off: int | None = None,
 ) -> Float[Tensor, "B H L D"]:
     """Project all heads with one product each, split, and attend once.
 
     With fewer key heads than heads, only the first rows of W_k and W_v are
-    used, D for each key head.
+    used, D for each key head. The head `off` asks nothing: its rows of W_q
+    count as 0, its bias too.
 
     Raises
     ------
     ShapeMismatch
         If `key_heads` does not divide the number of heads.
     """
-    q, k, v = _project(module, x_BLE, key_heads)
+    q, k, v = _project(module, x_BLE, key_heads, off)
     group = module.num_heads // key_heads
     return _attend(q, share_heads(k, group), share_heads(v, group))
 
@@ -185,9 +189,10 @@ def _run(num_heads: int, key_heads: int, seed: int) -> dict[str, Any]:
     module, x_BLE = board_inputs(num_heads, seed)
     D = E // num_heads
     q, k, v = _project(module, x_BLE, key_heads)
-    heads_BHLD = heads_at_once(module, x_BLE, key_heads)
+    heads_BHLD, flops = _counted(heads_at_once, module, x_BLE, key_heads)
     out_BLE = merge_heads(heads_BHLD)
-    loop_BLE = heads_in_a_loop(module, x_BLE, key_heads)
+    loop_BLE, loop_flops = _counted(heads_in_a_loop, module, x_BLE, key_heads)
+    _, last_flops = _counted(module.out_proj, out_BLE)
     exact = attention_reference(q, k, v, enable_gqa=True).out_BHLD
     exact_BLE = merge_heads(torch.from_numpy(exact))
     coded_BHLD = torch.from_numpy(position_coded(1, num_heads, L, D)).double()
@@ -205,19 +210,14 @@ def _run(num_heads: int, key_heads: int, seed: int) -> dict[str, Any]:
         "off": [
             _off(
                 heads_BHLD,
-                heads_at_once(without_head(module, head), x_BLE, key_heads),
+                heads_at_once(module, x_BLE, key_heads, off=head),
                 head,
             )
             for head in range(num_heads)
         ],
         "parameters": _parameters(module, key_heads),
-        "flops": _flops(
-            module,
-            lambda: merge_heads(heads_at_once(module, x_BLE, key_heads)),
-        ),
-        "loop_flops": _flops(
-            module, lambda: heads_in_a_loop(module, x_BLE, key_heads)
-        ),
+        "flops": flops + last_flops,
+        "loop_flops": loop_flops + last_flops,
         "scores": weights_BHLS.numel(),
         "loop_error": _distance(loop_BLE, out_BLE),
         "loop_bound": rounding(out_BLE),
@@ -238,19 +238,25 @@ def _attend(q_BHLD: Tensor, k_BHSD: Tensor, v_BHSD: Tensor) -> Tensor:
 
 
 def _project(
-    module: MultiHeadAttention, x_BLE: Tensor, key_heads: int
+    module: MultiHeadAttention,
+    x_BLE: Tensor,
+    key_heads: int,
+    off: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return q of all heads, and k and v of the key heads."""
-    check_divisible(module.num_heads, key_heads, "num_heads", "key_heads")
-    rows = key_heads * (module.embed_dim // module.num_heads)
+    H, linear = module.num_heads, nn.functional.linear
+    check_divisible(H, key_heads, "num_heads", "key_heads")
+    rows = key_heads * (E // H)
     k, v = (
-        split_heads(
-            nn.functional.linear(x_BLE, p.weight[:rows], p.bias[:rows]),
-            key_heads,
-        )
+        split_heads(linear(x_BLE, p.weight[:rows], p.bias[:rows]), key_heads)
         for p in (module.k_proj, module.v_proj)
     )
-    return split_heads(module.q_proj(x_BLE), module.num_heads), k, v
+    q_proj = module.q_proj
+    on_E = torch.arange(H).repeat_interleave(E // H) != (
+        -1 if off is None else off
+    )
+    q_BLE = linear(x_BLE, q_proj.weight * on_E[:, None], q_proj.bias * on_E)
+    return split_heads(q_BLE, H), k, v
 
 
 def _one_head(linear: nn.Linear, x_BLE: Tensor, head: int, D: int) -> Tensor:
@@ -258,15 +264,6 @@ def _one_head(linear: nn.Linear, x_BLE: Tensor, head: int, D: int) -> Tensor:
     own = slice(head * D, (head + 1) * D)
     x_BLD = nn.functional.linear(x_BLE, linear.weight[own], linear.bias[own])
     return x_BLD[:, None]
-
-
-def without_head(module: MultiHeadAttention, head: int) -> MultiHeadAttention:
-    """Return a copy whose head asks nothing: its rows of W_q are 0."""
-    D = module.embed_dim // module.num_heads
-    module = copy.deepcopy(module)
-    module.q_proj.weight.data[head * D : (head + 1) * D] = 0
-    module.q_proj.bias.data[head * D : (head + 1) * D] = 0
-    return module
 
 
 def _off(whole_BHLD: Tensor, off_BHLD: Tensor, head: int) -> dict[str, Any]:
@@ -326,13 +323,11 @@ def _parameters(module: MultiHeadAttention, key_heads: int) -> int:
     )
 
 
-def _flops(
-    module: MultiHeadAttention, merged_heads: Callable[[], Tensor]
-) -> int:
-    """Count what a way to make all heads multiplies and adds."""
+def _counted(function: Callable[..., Tensor], *args: Any) -> tuple[Tensor, int]:
+    """Return a function's result, and the FLOPs of its matrix products."""
     with FlopCounterMode(display=False) as counter:
-        module.out_proj(merged_heads())
-    return counter.get_total_flops()
+        result = function(*args)
+    return result, counter.get_total_flops()
 
 
 def _whole_error(

@@ -291,8 +291,8 @@ export function valueStyle(value) {
  * fixed colours are those of the palette, each with the ink that reads on it.
  */
 export const STYLE = `
-.attn-stage{--l:#1f6fb5;--s:#b0530a;--d:#0c7c7c;--h:#8250c4;--e:#75680a;--kept:#bcd7ef;--bad:#c92a2a;
---ok:#1a7f37;--line:color-mix(in srgb,currentColor 45%,transparent);
+.attn-stage{--l:#1f6fb5;--s:#b0530a;--d:#0c7c7c;--h:#8250c4;--e:#75680a;
+--kept:#bcd7ef;--bad:#c92a2a;--ok:#1a7f37;--line:color-mix(in srgb,currentColor 45%,transparent);
 --hatch:repeating-linear-gradient(135deg,var(--line) 0 1px,transparent 1px 5px);
 font-size:.95rem;line-height:1.45;color:inherit;contain:layout style}
 .attn-stage *{box-sizing:border-box}
