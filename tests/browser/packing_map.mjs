@@ -23,7 +23,8 @@ const look = (page) => page.evaluate(() =>
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 const choose = async (page, run, pair) => {
   await page.locator("select").nth(0).selectOption({ index: runs.indexOf(run) });
-  await page.locator("select").nth(1).selectOption({ index: run.pairs.indexOf(pair) });
+  await page.locator("select").nth(1).selectOption(`(${pair.source})`);
+  await page.locator("select").nth(2).selectOption(`(${pair.target})`);
   await focus(page, 0);
 };
 const ready = async () => {
@@ -87,14 +88,15 @@ await report({
     }
   },
 
-  async "X swaps the layouts, and a run without them starts with its first"(check) {
+  async "X swaps the layouts, and a layout brings a run that has it"(check) {
     const page = await ready();
-    const chosen = () => page.locator("select").nth(1).evaluate((s) => s.selectedOptions[0].text);
+    const chosen = () => page.evaluate(() =>
+      [...document.querySelectorAll("select")].map((s) => s.selectedOptions[0].text).join());
     await choose(page, runs[0], runs[0].pairs[1]);
     await press(page, "x");
-    check(await chosen() === "(h d p) → (p h d)", await chosen());
-    await choose(page, runs[3], runs[3].pairs[1]);
-    check(await chosen() === "(g p d) → (p h d)", await chosen());
+    check(await chosen() === "4 heads,(h d p),(p h d)", await chosen());
+    await page.locator("select").nth(1).selectOption("(g p d)");
+    check(await chosen() === "4 heads, 2 key heads,(g p d),(p h d)", await chosen());
     check(await page.locator(".attn-stage table").count() === 0, "it shows the traffic of another run");
     await choose(page, runs[1], runs[1].pairs[0]);
     const tables = await page.locator(".attn-stage table").allInnerTexts();

@@ -1,4 +1,4 @@
-"""The runs of the packing map, held against the chapter's module and PyTorch."""
+"""The packing map, held against the chapter's module and PyTorch."""
 
 import numpy as np
 import pytest

@@ -53,19 +53,18 @@ export function stage(state, el) {
   const costs = h("div", { class: "attn-parts" });
   const pick = choice("heads", runs.map((run) => run.name),
     (n) => show({ run: runs[n], pair: runs[n].pairs[0] }));
-  const pickPair = choice("from → to", [""], (n) => show({ pair: shown.run.pairs[n] }));
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run.layouts)))];
+  const picks = ["source", "target"].map((end, n) => choice(["from", "to"][n],
+    names.map((name) => `(${name})`), (place) => chooseEnd(end, names[place])));
   const last = () => shown.run.names.length - 1;
   const step = (by) => () => go(shown.row + by);
   const spoil = () => show({ wrong: shown.wrong ? "" : "wrong_" });
-  const swap = () => show({
-    pair: shown.run.pairs.find((pair) =>
-      pair.source === shown.pair.target && pair.target === shown.pair.source),
-  });
+  const swap = () => chooseEnd("source", shown.pair.target);
   const question = () => (shown.wrong ? null : shown.pair.question);
   const frame = scene(el, {
     name: "packing_map",
     style: MAP_STYLE,
-    controls: [pick.el, pickPair.el],
+    controls: [pick, ...picks].map((one) => one.el),
     body: [h("div", { class: "attn-parts" },
       ...[from, to].map((board, n) => h("div", {}, titles[n], board.el)))],
     results: [costs],
@@ -106,15 +105,25 @@ export function stage(state, el) {
     return range(last() + 1).find((n) => targetOf(n) === row) ?? last();
   }
 
+  /** Take another layout at one end, in the first run that has it. */
+  function chooseEnd(end, layout) {
+    const other = end === "source" ? "target" : "source";
+    const kept = shown.pair[shown.pair[other] === layout ? end : other];
+    for (const run of [shown.run, ...runs]) {
+      const having = run.pairs.filter((pair) => pair[end] === layout);
+      const pair = having.find((one) => one[other] === kept) ?? having[0];
+      if (pair) return show({ run, pair });
+    }
+  }
+
   /** Change what is shown. */
   function show(change, toldBy = null) {
     asked = toldBy;
     Object.assign(shown, change);
     const { run, pair } = shown;
     pick.select.value = runs.indexOf(run);
-    pickPair.select.replaceChildren(...run.pairs.map((one, value) =>
-      h("option", { value }, `(${one.source}) → (${one.target})`)));
-    pickPair.select.value = run.pairs.indexOf(pair);
+    picks[0].select.value = names.indexOf(pair.source);
+    picks[1].select.value = names.indexOf(pair.target);
     const lines = range(Math.ceil(run.names.length / E)).map((i) => `${i * E}`);
     [from, to].forEach((board) => board.build(lines, range(E).map(String)));
     frame.closeCard();
@@ -162,7 +171,7 @@ export function stage(state, el) {
     frame.compare(asked);
     const { traffic } = run;
     showTables(costs, traffic ? [numberTable("split by kernels",
-      ["", "launches", "bytes"], ["separate", "fused"].map((kind, n) =>
+      ["weights", "launches", "bytes"], ["separate", "fused"].map((kind, n) =>
         ({ numbers: [kind, traffic.launches[n], traffic.bytes[n]] }))),
     numberTable("32-byte sectors read", Object.keys(traffic.sectors).map((x) => `(${x})`),
       [{ numbers: Object.values(traffic.sectors) }])] : []);
