@@ -212,40 +212,49 @@ def _run(num_heads: int, key_heads: int, seed: int) -> dict[str, Any]:
             for layout in layouts
         },
         "pairs": [
-            _pair(num_heads, key_heads, source, target, seed)
+            pair
             for source in layouts
-            for target in layouts
-            if source != target
+            for pair in _pairs(num_heads, key_heads, source, seed)
         ],
         "traffic": _traffic(num_heads, D) if is_plain else None,
     }
 
 
-def _pair(
-    num_heads: int, key_heads: int, source: str, target: str, seed: int
-) -> dict[str, Any]:
-    """Convert weights, or not, and attend with them in the target layout."""
+def _pairs(
+    num_heads: int, key_heads: int, source: str, seed: int
+) -> list[dict[str, Any]]:
+    """Convert weights to all other layouts, or not, and attend with them."""
     heads = (num_heads, key_heads)
-    *plain, x_BLE = map_inputs(*heads, seed)
-    packed = [convert(part, *heads, "p h d", source) for part in plain]
-    moved = [convert(part, *heads, source, target) for part in packed]
-    back = [convert(part, *heads, target, source) for part in moved]
-    expected = attend_packed(*packed, x_BLE, *heads, source)
-    converted = attend_packed(*moved, x_BLE, *heads, target)
-    misread = attend_packed(*packed, x_BLE, *heads, target)
-    off = misread - expected
-    return {
-        "source": source,
-        "target": target,
-        "round_trip": max(
-            _largest(one - other)
-            for one, other in zip(back, packed, strict=True)
-        ),
-        "error": _largest(converted - expected),
-        "wrong_error": _largest(off),
-        "change": (off.norm() / expected.norm()).item(),
-        "bound": rounding(expected),
-    }
+    weight, bias, x_BLE = map_inputs(*heads, seed)
+    # One more column carries the bias along.
+    whole = convert(
+        torch.cat([weight, bias[:, None]], dim=1), *heads, "p h d", source
+    )
+
+    def attend(packed: Tensor, layout: str) -> Tensor:
+        weight, bias = packed[:, :E], packed[:, E]
+        return attend_packed(weight, bias, x_BLE, *heads, layout)
+
+    expected = attend(whole, source)
+    pairs = []
+    for target in layouts_of(*heads):
+        if target == source:
+            continue
+        moved = convert(whole, *heads, source, target)
+        back = convert(moved, *heads, target, source)
+        off = attend(whole, target) - expected
+        pairs.append(
+            {
+                "source": source,
+                "target": target,
+                "round_trip": _largest(back - whole),
+                "error": _largest(attend(moved, target) - expected),
+                "wrong_error": _largest(off),
+                "change": (off.norm() / expected.norm()).item(),
+                "bound": rounding(expected),
+            }
+        )
+    return pairs
 
 
 def _largest(x: Tensor) -> float:
