@@ -9,17 +9,29 @@ import numpy as np
 import torch
 
 from attention_lab.steps import (
+    flash_cpu,
     flash_forward,
+    flash_register,
     online_softmax,
     scaled_dot_product,
+    split_keys,
 )
 
 #: Every function that keeps the contract; name -> function.
 IMPLEMENTATIONS: dict[str, Callable] = {
     f"{module.__name__.rpartition('.')[2]}.{name}": getattr(module, name)
-    for module in (scaled_dot_product, online_softmax, flash_forward)
+    for module in (
+        scaled_dot_product,
+        online_softmax,
+        flash_forward,
+        split_keys,
+    )
     for name in ("attention", "attention_cuda")
 }
+IMPLEMENTATIONS["flash_register.attention_cuda"] = flash_register.attention_cuda
+IMPLEMENTATIONS["flash_cpu.attention_cpu"] = flash_cpu.attention_cpu
+#: Those written in PyTorch: they take tensors only, and have gradients.
+IN_PYTORCH = [name for name in IMPLEMENTATIONS if name.endswith(".attention")]
 
 SIZES = [(2, 3, 5, 7, 11), (1, 2, 1, 1, 1), (2, 4, 33, 17, 8)]
 LARGE_SIZE = (1, 3, 64, 64, 16)
@@ -79,7 +91,7 @@ def tensors(*arrays: np.ndarray) -> list[torch.Tensor]:
 
 def as_input(name: str, *arrays: Any) -> list[Any]:
     """Give an implementation the kind it takes: torch, or NumPy for kernels."""
-    if name.endswith("_cuda"):
+    if name.endswith(("_cuda", "_cpu")):
         return list(arrays)
     return [torch.tensor(x) if isinstance(x, np.ndarray) else x for x in arrays]
 

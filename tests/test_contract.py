@@ -8,7 +8,7 @@ from attention_lab.contract import check_attention_call
 from attention_lab.examples import example_qkv
 from attention_lab.reference import attention_reference
 from attention_lab.steps import scaled_dot_product
-from cases import IMPLEMENTATIONS, as_input
+from cases import IMPLEMENTATIONS, IN_PYTORCH, as_input
 
 EVERYONE = IMPLEMENTATIONS | {"reference_cuda": attention_reference}
 
@@ -182,9 +182,7 @@ def test_sparse_tensors_are_refused(name):
         EVERYONE[name](q, k, v, mask)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in IMPLEMENTATIONS if not name.endswith("_cuda")]
-)
+@pytest.mark.parametrize("name", IN_PYTORCH)
 def test_the_torch_versions_say_who_takes_numpy(name):
     message = "query must be a torch tensor, not ndarray; `attention_cuda`"
     with pytest.raises(ValueError, match=message):

@@ -16,6 +16,7 @@ from attention_lab.figures.marks import Box, Label
 from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.follow_element import record_chains
 from attention_lab.steps.head_board import record_head_board
 from attention_lab.steps.qkv_map import record_packing_map
 
@@ -187,6 +188,12 @@ def theatre():
 
 
 @pytest.fixture(scope="session")
+def chains():
+    """All recorded chains of the element; copy it before changing it."""
+    return record_chains()
+
+
+@pytest.fixture(scope="session")
 def head_board():
     """All recorded runs of the head board; copy it before changing it."""
     return record_head_board()
@@ -199,7 +206,7 @@ def packing_map():
 
 
 @pytest.fixture(scope="session")
-def every_picture(theatre, head_board, packing_map):
+def every_picture(theatre, chains, head_board, packing_map):
     """One picture of each kind, at sizes that are different primes."""
     rng = np.random.default_rng(0)
     B, H, L, S, D = 2, 3, 5, 7, 11
@@ -241,6 +248,7 @@ def every_picture(theatre, head_board, packing_map):
             tolerance=1e-12, provenance="a test",
         ),
         "theatre": figures.draw_flash_theatre(theatre).picture,
+        "follow": figures.draw_follow_element(chains).picture,
         "packing_map": figures.draw_qkv_map(packing_map).picture,
         "head_board": figures.draw_head_board(head_board).picture,
         "map": figures.draw_attention_map(image, looks, query=6),

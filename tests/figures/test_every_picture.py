@@ -8,7 +8,8 @@ from attention_lab.figures.marks import Box, Label
 
 NAMES = [
     "shapes", "order", "strip", "packing", "running", "tiles", "flash", "map",
-    "heatmap", "patches", "flow", "theatre", "head_board", "packing_map",
+    "heatmap", "patches", "flow", "theatre", "follow", "head_board",
+    "packing_map",
 ]  # fmt: skip
 
 

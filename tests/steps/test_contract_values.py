@@ -9,6 +9,7 @@ from attention_lab.examples import example_qkv
 from attention_lab.reference import attention_reference
 from cases import (
     IMPLEMENTATIONS,
+    IN_PYTORCH,
     LARGE_SIZE,
     SIZES,
     as_input,
@@ -150,9 +151,7 @@ class TestEveryRuleOfTheContract:
         assert np.isfinite(np.asarray(out)[1]).all()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in IMPLEMENTATIONS if not name.endswith("_cuda")]
-)
+@pytest.mark.parametrize("name", IN_PYTORCH)
 class TestGradients:
     def test_a_row_that_sees_nothing_has_a_gradient_of_zero(self, name):
         q, k, v = (
