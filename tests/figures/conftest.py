@@ -17,7 +17,9 @@ from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
 from attention_lab.steps.follow_element import record_chains
+from attention_lab.steps.head_board import record_head_board
 from attention_lab.steps.patch_ledger import record_ledger
+from attention_lab.steps.qkv_map import record_packing_map
 from figures.live_figures import LIVE_FIGURES
 
 
@@ -197,6 +199,18 @@ def chains():
 def ledger():
     """All recorded runs of the patch ledger; copy it before changing it."""
     return record_ledger()
+
+
+@pytest.fixture(scope="session")
+def head_board():
+    """All recorded runs of the head board; copy it before changing it."""
+    return record_head_board()
+
+
+@pytest.fixture(scope="session")
+def packing_map():
+    """All recorded runs of the packing map; copy it before changing it."""
+    return record_packing_map()
 
 
 @pytest.fixture(scope="session")

@@ -5,42 +5,27 @@ a new figure joins them by an entry here.
 """
 
 import functools
-from collections.abc import (
-    Callable,
-)
-from dataclasses import (
-    dataclass,
-    field,
-)
-from typing import (
-    Any,
-)
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from attention_lab.figures import (
     draw_flash_theatre,
     draw_follow_element,
+    draw_head_board,
     draw_kernel_lens,
     draw_patch_ledger,
+    draw_qkv_map,
     draw_stage_card,
 )
-from attention_lab.figures.live import (
-    LiveFigure,
-)
-from attention_lab.steps.flash_theatre import (
-    record_theatre,
-)
-from attention_lab.steps.follow_element import (
-    record_chains,
-)
-from attention_lab.steps.patch_ledger import (
-    record_ledger,
-)
-from attention_lab.steps.stage_run import (
-    stage_run,
-)
-from figures.lens_kernels import (
-    record_lens_kernels,
-)
+from attention_lab.figures.live import LiveFigure
+from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.follow_element import record_chains
+from attention_lab.steps.head_board import record_head_board
+from attention_lab.steps.patch_ledger import record_ledger
+from attention_lab.steps.qkv_map import record_packing_map
+from attention_lab.steps.stage_run import stage_run
+from figures.lens_kernels import record_lens_kernels
 
 
 @dataclass(frozen=True)
@@ -166,6 +151,42 @@ LIVE_FIGURES = {
                 lambda s: s["kernels"][0].update(source=[[1, "def f():"]]),
                 "flash_kernel visits a line that it does not list",
             ),
+        },
+    ),
+    "head_board": Example(
+        functools.cache(lambda: draw_head_board(record_head_board())),
+        bad={
+            "schema": (lambda s: s.update(schema="head_board.v9"), "v9"),
+            "empty": (lambda s: s.update(runs=[]), "holds no run"),
+            "text": (
+                lambda s: s["runs"][1]["out"].__setitem__(2, "much"),
+                "out of 1 head holds what is not a number",
+            ),
+            "short": (
+                lambda s: s["runs"][0]["off"][3]["wrong_out"].pop(),
+                "wrong_out of 4 heads has 39 numbers, not 40",
+            ),
+            "heads": (
+                lambda s: s["runs"][0]["off"].pop(),
+                "out of 4 heads has no numbers",
+            ),
+            "large": (lambda s: s.update(E=64), "axis E has size 64"),
+        },
+    ),
+    "packing_map": Example(
+        functools.cache(lambda: draw_qkv_map(record_packing_map())),
+        bad={
+            "schema": (lambda s: s.update(schema="packing_map.v9"), "v9"),
+            "empty": (lambda s: s.update(runs=[]), "holds no run"),
+            "text": (
+                lambda s: s["runs"][0]["layouts"]["h p d"].__setitem__(2, "q"),
+                "layout (h p d) of 4 heads holds what is not a number",
+            ),
+            "short": (
+                lambda s: s["runs"][3]["layouts"]["g p d"].pop(),
+                "of 4 heads, 2 key heads has 15 numbers, not 16",
+            ),
+            "large": (lambda s: s.update(E=64), "axis E has size 64"),
         },
     ),
 }

@@ -38,6 +38,12 @@ export function range(n) {
   return Array.from({ length: n }, (_, i) => i);
 }
 
+/** Name places that follow each other: "2–3", or "2" alone. */
+export function extent(places) {
+  const [first, last] = [Math.min(...places), Math.max(...places)];
+  return first === last ? `${first}` : `${first}–${last}`;
+}
+
 /** Set an attribute where it changes, so that nothing else is laid out. */
 export function set(element, name, value) {
   if (element.getAttribute(name) !== value) element.setAttribute(name, value);
@@ -67,6 +73,21 @@ export function showTables(parent, fresh) {
       set(cell, "style", wanted[n].getAttribute("style") ?? "");
     });
   });
+}
+
+/**
+ * A table of plain numbers.
+ * @param {string} caption
+ * @param {string[]} heads of the columns
+ * @param {{numbers: any[], isNew?: boolean}[]} rows bold where new
+ */
+export function numberTable(caption, heads, rows) {
+  const row = (tag, texts, kind) => h("tr", {},
+    ...texts.map((text) => h(tag, { class: `attn-num ${kind}` }, `${text}`)));
+  return h("table", { style: `width:${56 * heads.length}px` },
+    h("caption", {}, caption), h("thead", {}, row("th", heads, "")),
+    h("tbody", {}, ...rows.map(({ numbers, isNew }) =>
+      row("td", numbers, isNew ? "attn-new" : ""))));
 }
 
 /** An input that cannot be shown; its message is a sentence for the reader. */
@@ -288,8 +309,8 @@ export function valueStyle(value, ramp = value < 0 ? 0 : 1) {
  * fixed colours are those of the palette, each with the ink that reads on it.
  */
 export const STYLE = `
-.attn-stage{--l:#1f6fb5;--s:#b0530a;--d:#0c7c7c;--kept:#bcd7ef;--bad:#c92a2a;
---ok:#1a7f37;--line:color-mix(in srgb,currentColor 45%,transparent);
+.attn-stage{--l:#1f6fb5;--s:#b0530a;--d:#0c7c7c;--h:#8250c4;
+--kept:#bcd7ef;--bad:#c92a2a;--ok:#1a7f37;--line:color-mix(in srgb,currentColor 45%,transparent);
 --hatch:repeating-linear-gradient(135deg,var(--line) 0 1px,transparent 1px 5px);
 font-size:.95rem;line-height:1.45;color:inherit;contain:layout style}
 .attn-stage *{box-sizing:border-box}
@@ -340,7 +361,7 @@ font-weight:700;border-radius:3px;color:#fff!important;line-height:20px;
 vertical-align:top}
 .attn-stage .attn-l{background:var(--l)}.attn-stage .attn-s{background:var(--s)}
 .attn-stage .attn-d{background:var(--d)}.attn-stage .attn-b{background:#5b6573}
-.attn-stage .attn-h{background:#8250c4}.attn-stage .attn-e{background:#75680a}
+.attn-stage .attn-h{background:var(--h)}.attn-stage .attn-e{background:#75680a}
 .attn-stage .attn-p{background:#85604a}
 .attn-stage .attn-ok{background:var(--ok)}
 .attn-stage .attn-bad{background:var(--bad)}

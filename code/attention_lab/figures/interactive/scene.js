@@ -121,6 +121,17 @@ export function grid(label, onland, size = 44) {
   return own;
 }
 
+/** The grid that has the focus, or the last one. */
+export function focused(...grids) {
+  return grids.find((one) => one.hasFocus) ?? grids.at(-1);
+}
+
+/** The arrow keys, for whichever grid has the focus. */
+export function arrows(...grids) {
+  return Object.fromEntries(Object.keys(grids[0].keys).map((key) =>
+    [key, () => focused(...grids).keys[key]()]));
+}
+
 /**
  * The tools, keys and help of a figure that is walked step by step.
  * @param {(by: number) => void} step which stays inside by itself
