@@ -117,7 +117,7 @@ def record_ledger(
     dtypes : name and bytes of each. A list "by dtype" follows this order.
     devices : name, bandwidth in TB/s, peak in TFLOP/s by dtype, source.
     settings : for each its name, L (null: as many as keys), D, S, is_causal,
-        tiles, kernels (names of rows), and entries[row][column]:
+        tiles, kernels (names of rows), says, and entries[row][column]:
 
         flops, moved : by formula; `moved` counts numbers of inputs, of scores
             and weights, and of results
@@ -286,6 +286,7 @@ def _table(
         "is_causal": setting.is_causal,
         "tiles": list(setting.tiles),
         "kernels": [*kernels, "once"],
+        "says": [_says(kernel) for kernel in [*kernels, "once"]],
         "entries": entries,
     }
 
@@ -317,6 +318,16 @@ def _formula(
         ("output", "log_sum_exp"),
     )
     return flops, [sum(moved.get(x, 0) for x in group) for group in groups]
+
+
+def _says(kernel: str) -> str:
+    """Describe a row of the ledger in a few words."""
+    known = {
+        "three": "three kernels that store scores and weights",
+        "one thread": "one thread per query, nothing stored, nothing shared",
+        "once": "a bound: scores stored, every array moved once per pass",
+    }
+    return known.get(kernel) or f"flash, {kernel} × {kernel.split()[1]}"
 
 
 def _tiles(kernel: str) -> tuple[int, int]:
