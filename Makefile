@@ -4,7 +4,8 @@
 PYTHON ?= python3
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 PORT ?= 8000
-PYTEST_ARGS ?=
+# One process per core; each loads torch. A file's tests stay together.
+PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=4 --dist=loadfile
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -14,10 +15,10 @@ SOURCES := $(shell find code -type f \( -name '*.py' -o -name '*.js' \) | sort)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup browser test lint format notebooks book serve check hooks clean
+.PHONY: help setup browser test test-browser lint format notebooks book serve check hooks clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The compile cards need NVIDIA's compiler, which exists as wheels for Linux on
 # x86-64. Elsewhere, and with COMPILER= on the command line, their tests skip.
@@ -54,8 +55,12 @@ node_modules/.ready: package.json package-lock.json
 
 browser: node_modules/.ready  ## install what the browser tests need (npm; 14 MB)
 
-test: $(READY) $(COMPILER_READY) $(BROWSER_READY)  ## run all tests, every chapter's cells included
-	$(USE_COMPILER) $(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(READY) $(COMPILER_READY)  ## run the tests, every chapter's cells included
+	$(USE_COMPILER) $(BIN)/python -m pytest --ignore=tests/browser $(PYTEST_ARGS)
+
+# Not beside other tests: it measures how fast the figures answer.
+test-browser: $(READY) $(BROWSER_READY)  ## try every figure in a browser, also on the built site
+	$(BIN)/python -m pytest tests/browser
 
 lint: $(READY)  ## check style, spelling, and that the notebooks are up to date
 	$(BIN)/ruff check $(CHECKED)
@@ -74,20 +79,21 @@ notebooks: $(READY)  ## write book/*.ipynb from book/*.md
 
 # Three traps: the cache of executed pages does not notice changes under code/,
 # so it goes when they change; an unchanged page would not repeat its warnings,
-# hence --all; and pages that no longer exist would stay.
+# hence --all; and pages that no longer exist would stay. A page has no kernel:
+# ATTENTION_LAB_STATIC keeps controls that need one out of it.
 book: notebooks  ## build the site into _build/html and check it
 	@mkdir -p _build
 	@cat $(SOURCES) constraints.txt | cksum > _build/code.now
 	@cmp -s _build/code.now _build/code.cached || rm -rf _build/.jupyter_cache
 	@mv _build/code.now _build/code.cached
 	@rm -rf _build/html
-	$(BIN)/jupyter-book build . --all -W -n --keep-going
+	ATTENTION_LAB_STATIC=1 $(BIN)/jupyter-book build . --all -W -n --keep-going
 	$(BIN)/python tools/check_site.py
 
 serve:  ## show the built site on this machine: make serve PORT=8000
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
 
-check: lint test book  ## all that has to be green; exactly what CI runs
+check: lint test book test-browser  ## all that has to be green; exactly what CI runs
 
 hooks: $(READY)  ## run the cheap checks before each commit
 	$(BIN)/pre-commit install

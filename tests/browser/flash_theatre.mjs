@@ -1,6 +1,6 @@
 // The flash theatre in a browser, by keyboard. Prints {check: [complaints]}.
 import { readFileSync } from "node:fs";
-import { open, report, settings, violations, widths } from "./harness.mjs";
+import { open, report, settings } from "./harness.mjs";
 
 const state = JSON.parse(readFileSync(settings.state, "utf8"));
 const rights = state.runs.filter((run) => !run.slip);
@@ -59,17 +59,8 @@ async function walk(page, run, check) {
 }
 
 await report({
-  async "it comes to life without a fault and without a request"(check) {
-    const page = await open("light.html");
-    check(await page.locator("[role=grid]").count() === 1, "there is no board");
-    check(!(await page.locator(".attn-static").first().isVisible()), "the picture stays");
-    await page.keyboard.press("Tab");
-    check(page.faults.length === 0, page.faults.join());
-    check(page.asked.length === 0, page.asked.join());
-  },
-
   async "every right run is walked by keyboard and ends at the reference"(check) {
-    const page = await open("light.html");
+    const page = await open("flash_theatre-light.html");
     for (const [place, run] of rights.entries()) {
       await choose(page, "recorded run", place);
       await walk(page, run, check);
@@ -85,7 +76,7 @@ await report({
   },
 
   async "every mistake shows the error of its run"(check) {
-    const page = await open("light.html");
+    const page = await open("flash_theatre-light.html");
     for (const [place, run] of wrongs.entries()) {
       await choose(page, "mistake", place + 1);
       await walk(page, run, check);
@@ -98,46 +89,8 @@ await report({
     }
   },
 
-  async "Tab and arrows reach every control, and Tab leaves"(check) {
-    const page = await open("light.html");
-    const reached = new Set();
-    const see = () => page.evaluate(() => {
-      const e = document.activeElement;
-      return e.closest("figure") ? (e.dataset.cell ?? e.textContent + e.tagName) : null;
-    }).then((name) => name && reached.add(name));
-    let stops = 0;
-    for (; stops < 40; stops += 1) {
-      await page.keyboard.press("Tab");
-      await see();
-      if (await page.evaluate(() => document.activeElement.id === "after")) break;
-      const role = await page.evaluate(() => document.activeElement.parentElement.getAttribute("role"));
-      for (let n = 0; role === "toolbar" && n < 6; n += 1) {
-        await page.keyboard.press("ArrowRight");
-        await see();
-      }
-    }
-    check(stops < 40, "Tab never leaves the figure");
-    await focusBoard(page);
-    await page.keyboard.press("Home");
-    for (let i = 0; i < 4; i += 1) {
-      for (let n = 0; n < 3; n += 1) { await page.keyboard.press(i % 2 ? "ArrowLeft" : "ArrowRight"); await see(); }
-      await page.keyboard.press("ArrowDown");
-      await see();
-    }
-    await page.keyboard.press("Home");
-    await see();
-    const all = await page.evaluate(() => [...document.querySelectorAll(
-      "figure button, figure select, figure summary, figure [data-cell]")]
-      .filter((e) => e.checkVisibility()).map((e) => e.dataset.cell ?? e.textContent + e.tagName));
-    const missed = all.filter((name) => !reached.has(name));
-    check(all.length >= 25, `only ${all.length} controls`);
-    check(missed.length === 0, `not reached: ${missed}`);
-    const grid = await page.locator("[role=gridcell][tabindex='0']").count();
-    check(grid === 1, `${grid} tab stops in the board`);
-  },
-
   async "each key does what the help says"(check) {
-    const page = await open("light.html");
+    const page = await open("flash_theatre-light.html");
     await focusBoard(page);
     const at = async () => (await told(page)).match(/Tile \((\d), (\d)\)/).slice(1).join("");
     const press = async (key, expected) => {
@@ -171,7 +124,7 @@ await report({
   },
 
   async "a skipped tile says so"(check) {
-    const page = await open("light.html");
+    const page = await open("flash_theatre-light.html");
     await choose(page, "recorded run", rights.findIndex((run) => run.is_causal));
     await page.keyboard.press("Home");
     await page.keyboard.press("ArrowRight");
@@ -182,7 +135,7 @@ await report({
   },
 
   async "a guess is kept and shown beside the result, also after a reload"(check) {
-    const page = await open("light.html");
+    const page = await open("flash_theatre-light.html");
     await focusBoard(page);
     await page.keyboard.press("p");
     await page.keyboard.press("Tab");
@@ -195,162 +148,5 @@ await report({
     await focusBoard(page);
     await page.keyboard.press("s");
     check((await stage(page).innerText()).includes(says), "the guess is lost");
-  },
-
-  async "it works where nothing may be stored"(check) {
-    const init = () => Object.defineProperty(window, "localStorage", { get() { throw new Error("blocked"); } });
-    const page = await open("light.html", { init });
-    await focusBoard(page);
-    await page.keyboard.press("p");
-    await page.keyboard.press("Enter");
-    check((await stage(page).innerText()).includes("You predicted 0"), "no guess");
-    check(page.faults.length === 0, page.faults.join());
-  },
-
-  async "keys stay inside the figure"(check) {
-    const page = await open("light.html");
-    await page.evaluate(() => {
-      window.heard = [];
-      document.addEventListener("keydown", (e) => window.heard.push(e.key));
-    });
-    await focusBoard(page);
-    for (const key of ["ArrowDown", "b", "b", "Space", "p", "Escape", "j"]) await page.keyboard.press(key);
-    check((await page.evaluate(() => window.heard)).length === 0, `${await page.evaluate(() => window.heard)}`);
-    await page.keyboard.press("Control+k");
-    check((await page.evaluate(() => window.heard)).includes("k"), "the page's own shortcuts die");
-    await page.evaluate(() => document.activeElement.blur());
-    const before = await told(page);
-    await page.keyboard.press("b");
-    check(await told(page) === before, "it listens without focus");
-  },
-
-  async "axe finds nothing in light and dark"(check) {
-    for (const theme of ["light", "dark"]) {
-      const page = await open(`${theme}.html`);
-      const look = async (where) => {
-        const found = await violations(page);
-        check(found.length === 0, `${theme}, ${where}: ${found.join("; ")}`);
-      };
-      await look("opening");
-      await focusBoard(page);
-      await page.keyboard.press("b"); await page.keyboard.press("End");
-      await page.locator("summary").first().click();
-      await look("a mistake");
-      await page.keyboard.press("?");
-      await choose(page, "recorded run", rights.findIndex((run) => run.is_causal));
-      await page.keyboard.press("?");
-      await look("causal, help");
-      await choose(page, "recorded run", rights.findIndex((run) => run.TILE_S === 8));
-      await page.keyboard.press("p");
-      await look("wide question");
-    }
-  },
-
-  async "nothing scrolls sideways at 320 px, and fingers hit"(check) {
-    const page = await open("light.html", { width: 320 });
-    for (const place of rights.keys()) {
-      await choose(page, "recorded run", place);
-      for (const key of ["p", "Escape", "End", "?", "Escape"]) {
-        await page.keyboard.press(key);
-        const [content, window] = await widths(page);
-        check(content <= window, `${rights[place].name}, ${key}: ${content} px`);
-      }
-    }
-    for (const place of wrongs.keys()) {
-      await choose(page, "mistake", place + 1);
-      await page.keyboard.press("End");
-      const [content, window] = await widths(page);
-      check(content <= window, `${wrongs[place].slip}: ${content} px`);
-    }
-    const small = await page.evaluate(() => [...document.querySelectorAll(
-      ".attn-stage button, .attn-stage select, .attn-stage [data-cell]")]
-      .map((e) => [e.textContent, e.getBoundingClientRect()])
-      .filter(([, r]) => r.width < 44 || r.height < 44).map(([text]) => text));
-    check(small.length === 0, `smaller than 44 px: ${small}`);
-  },
-
-  async "nothing moves on its own where motion is reduced"(check) {
-    const page = await open("light.html", { reducedMotion: "reduce" });
-    const moving = () => page.evaluate(() => [...document.querySelectorAll("figure *")]
-      .filter((e) => getComputedStyle(e).transitionDuration !== "0s" || getComputedStyle(e).animationName !== "none").length);
-    check(await moving() === 0, `${await moving()} elements move`);
-    await page.emulateMedia({ reducedMotion: "no-preference" });
-    check(await moving() > 0, "this check would not notice motion");
-  },
-
-  async "print and a browser without scripts get the picture"(check) {
-    const page = await open("light.html");
-    await page.emulateMedia({ media: "print" });
-    check(await page.locator("figure svg").first().isVisible(), "print lacks the picture");
-    check(!(await stage(page).isVisible()), "print has the stage");
-    const still = await open("light.html", { javaScriptEnabled: false });
-    check(await still.locator("figure svg").count() === 6, "there are not six frames");
-    check(await still.locator("figure svg").last().isVisible(), "the picture is hidden");
-    check(await still.locator("figcaption .attn-verdict").first().isVisible(), "the verdicts are hidden");
-  },
-
-  async "each answer to a key takes at most 100 ms at a quarter of the speed"(check) {
-    // A slow moment of this machine is no slow figure: the best of ten counts
-    // for each key, and the slowest key for the figure.
-    const keys = ["Space", "ArrowDown", "End", "b", "Home", "p", "Escape", "?", "Escape", "b", "s"];
-    const best = keys.map(() => Infinity);
-    const page = await open("light.html");
-    const session = await page.context().newCDPSession(page);
-    await session.send("Emulation.setCPUThrottlingRate", { rate: 4 });
-    await page.evaluate(() => {
-      window.slowest = null;
-      new PerformanceObserver((list) => {
-        for (const entry of list.getEntries()) {
-          if (entry.interactionId) window.slowest = Math.max(window.slowest, entry.duration);
-        }
-      }).observe({ type: "event", durationThreshold: 16 });
-    });
-    const slow = () => Math.max(...best) > 100;
-    for (let attempt = 0; attempt < 10 && slow(); attempt += 1) {
-      await focusBoard(page);
-      await page.keyboard.press("Home");
-      await page.waitForTimeout(300);
-      for (const [n, key] of keys.entries()) {
-        await page.evaluate(() => { window.slowest = null; });
-        await page.keyboard.press(key);
-        await page.waitForTimeout(250);
-        const took = await page.evaluate(() => window.slowest);
-        // What takes less than 16 ms is not reported.
-        best[n] = Math.min(best[n], took ?? 16);
-      }
-    }
-    check(!slow(), keys.map((key, n) => `${key} ${best[n]} ms`).join(", "));
-    process.stderr.write(`slowest answer at 4x slow-down: ${Math.max(...best)} ms\n`);
-  },
-
-  async "bad data get a sentence in the figure's place"(check) {
-    for (const [file, says] of Object.entries(settings.bad)) {
-      const page = await open(file);
-      const text = await stage(page).innerText();
-      check(text.startsWith("This figure cannot be shown: ") && text.includes(says), `${file}: ${text}`);
-      check(await page.locator("figure svg").first().isVisible(), `${file}: the picture is gone`);
-      check(page.faults.length === 0, `${file}: ${page.faults}`);
-    }
-  },
-
-  async "one module brings several figures to life, and each only once"(check) {
-    for (const file of ["two.html", "two-once.html"]) {
-      const page = await open(file);
-      check(await page.locator("[role=grid]").count() === 2, `${file}: ${await page.locator("[role=grid]").count()} boards`);
-      await page.locator("[role=gridcell][tabindex='0']").nth(1).focus();
-      await page.keyboard.press("End");
-      const [first, second] = await page.locator("[role=status]").allInnerTexts();
-      check(first.startsWith("Tile (0, 0)") && second.startsWith("Tile (3, 3)"), `${file}: ${first} / ${second}`);
-      check(page.faults.length === 0, page.faults.join());
-    }
-  },
-
-  async "it works alone in a frame that may do nothing but run scripts"(check) {
-    const page = await open("frame.html");
-    const frame = page.frameLocator("iframe");
-    await frame.locator("[role=gridcell][tabindex='0']").focus();
-    await page.keyboard.press("End");
-    check((await frame.locator("[role=status]").innerText()).startsWith("Tile (3, 3)"), "it does not move");
-    check(page.faults.length === 0, page.faults.join());
   },
 });

@@ -345,7 +345,9 @@ def answers_of(path, monkeypatch, **options):
             **options,
         }
     )
+    # Both would stay with the process that runs all tests.
     monkeypatch.setattr(worker, "limit_memory", lambda memory_bytes: None)
+    monkeypatch.setattr(worker, "adopt_orphans", lambda: None)
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(sys, "path", sys.path[:])
     worker.main(request.to_json())

@@ -5,12 +5,13 @@ no script, no style sheet and no network, in light and in dark, on a phone and
 in print. A figure reads arrays and traces; it never runs a step itself.
 
 Reading order: `picture` (what a figure is), `palette` and `marks` (what it is
-made of), `live` and `interactive` (the figures a reader can walk through), then
-one module per figure.
+made of), `live` and `interactive` (the figures a reader can walk through),
+`explore` (controls of a live kernel), then one module per figure.
 """
 
 from attention_lab.figures.attention_map import draw_attention_map
 from attention_lab.figures.element_order import draw_element_order
+from attention_lab.figures.explore import Explorer, explore
 from attention_lab.figures.flash_frames import draw_flash_frames
 from attention_lab.figures.flash_theatre import draw_flash_theatre
 from attention_lab.figures.flow_steps import draw_shape_flow
@@ -26,6 +27,7 @@ from attention_lab.figures.shape_boxes import draw_shapes
 from attention_lab.figures.tile_board import draw_tiles
 
 __all__ = [
+    "Explorer",
     "LiveFigure",
     "Panel",
     "Picture",
@@ -43,6 +45,7 @@ __all__ = [
     "draw_shape_flow",
     "draw_shapes",
     "draw_tiles",
+    "explore",
     "live",
     "trace_of_row",
 ]

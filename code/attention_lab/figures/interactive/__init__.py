@@ -3,7 +3,8 @@
 `base.js` and `scene.js` are what all share; every other file imports from its
 neighbours with one `import … from "./name.js"` per neighbour and nothing else.
 `joined` puts a figure and what it imports into one module, which a page, a
-notebook and anywidget load alike. There is no build step: the files are what runs.
+notebook and anywidget load alike. There is no build step: the files are what
+runs.
 """
 
 import functools

@@ -1,0 +1,48 @@
+"""Every interactive figure, with what it must refuse.
+
+The checks that all of them pass alike are in tests/browser/every_figure.mjs;
+a new figure joins them by an entry here.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from attention_lab.figures import draw_flash_theatre
+from attention_lab.figures.live import LiveFigure
+from attention_lab.steps.flash_theatre import record_theatre
+
+
+@dataclass(frozen=True)
+class Example:
+    """A figure as its page shows it, and states that it must refuse.
+
+    make : returns the figure; called once.
+    bad : name of a fault → how to spoil the state in place, and words of the
+        sentence that must stand in the figure's place.
+    """
+
+    make: Callable[[], LiveFigure]
+    bad: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = field(
+        default_factory=dict
+    )
+
+
+LIVE_FIGURES = {
+    "flash_theatre": Example(
+        functools.cache(lambda: draw_flash_theatre(record_theatre())),
+        bad={
+            "schema": (lambda s: s.update(schema="flash_theatre.v9"), "v9"),
+            "empty": (lambda s: s.update(runs=[]), "no right run"),
+            "text": (
+                lambda s: s["runs"][0]["acc"][1].__setitem__(2, "much"),
+                "what is not a number",
+            ),
+            "large": (
+                lambda s: s["runs"][0].update(TILE_L=512),
+                "TILE_L = 512",
+            ),
+        },
+    ),
+}
