@@ -16,6 +16,7 @@ from attention_lab.figures.marks import Box, Label
 from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.ledger import record_ledger
 
 
 def _problems(panel):
@@ -185,7 +186,13 @@ def theatre():
 
 
 @pytest.fixture(scope="session")
-def every_picture(theatre):
+def ledger():
+    """All entries of the ledger; copy it before changing it."""
+    return record_ledger()
+
+
+@pytest.fixture(scope="session")
+def every_picture(theatre, ledger):
     """One picture of each kind, at sizes that are different primes."""
     rng = np.random.default_rng(0)
     B, H, L, S, D = 2, 3, 5, 7, 11
@@ -227,6 +234,7 @@ def every_picture(theatre):
             tolerance=1e-12, provenance="a test",
         ),
         "theatre": figures.draw_flash_theatre(theatre).picture,
+        "ledger": figures.draw_ledger(ledger).picture,
         "map": figures.draw_attention_map(image, looks, query=6),
         "flow": shape_flow_picture(x),
         "heatmap": figures.draw_heatmap(weights[0, 0]),

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from attention_lab.figures import draw_flash_theatre
+from attention_lab.figures import draw_flash_theatre, draw_ledger
 from attention_lab.figures.live import LiveFigure
 from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.ledger import record_ledger
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,25 @@ LIVE_FIGURES = {
             "large": (
                 lambda s: s["runs"][0].update(TILE_L=512),
                 "TILE_L = 512",
+            ),
+        },
+    ),
+    "ledger": Example(
+        functools.cache(lambda: draw_ledger(record_ledger())),
+        bad={
+            "schema": (lambda s: s.update(schema="ledger.v9"), "v9"),
+            "empty": (lambda s: s.update(settings=[]), "is empty"),
+            "text": (
+                lambda s: s["settings"][1]["entries"][0][2].update(flops="9"),
+                "has 335 numbers, not 336",
+            ),
+            "short": (
+                lambda s: s["settings"][0]["entries"].pop(),
+                "has 280 numbers, not 336",
+            ),
+            "large": (
+                lambda s: s["settings"][0]["S"].extend([5, 6]),
+                "has size 6; at most 4",
             ),
         },
     ),

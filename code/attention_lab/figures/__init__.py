@@ -16,6 +16,7 @@ from attention_lab.figures.flash_frames import draw_flash_frames
 from attention_lab.figures.flash_theatre import draw_flash_theatre
 from attention_lab.figures.flow_steps import draw_shape_flow
 from attention_lab.figures.heatmap import draw_heatmap
+from attention_lab.figures.ledger import draw_ledger
 from attention_lab.figures.live import LiveFigure, live
 from attention_lab.figures.memory_strip import draw_memory_strip
 from attention_lab.figures.packing_map import draw_packing
@@ -38,6 +39,7 @@ __all__ = [
     "draw_flash_frames",
     "draw_flash_theatre",
     "draw_heatmap",
+    "draw_ledger",
     "draw_memory_strip",
     "draw_packing",
     "draw_patches",

@@ -9,6 +9,7 @@ from typing import Any
 
 from attention_lab.axes import ShapeMismatch
 from attention_lab.figures.data import (
+    as_array,
     as_number,
     as_sequence,
     as_text,
@@ -59,6 +60,10 @@ def read_ledger(ledger: Any) -> dict[str, Any]:
             as_text(f"{place}.{word}", read_field(device, word, place))
         _positive(f"{place}.bandwidth", read_field(device, "bandwidth", place))
         _numbers(f"{place}.peak", read_field(device, "peak", place), dtypes)
+        roofs = read_field(device, "roof", place)
+        _same(f"{place}.roof", len(roofs), len(dtypes))
+        for roof in roofs:
+            as_array(f"{place}.roof", roof, axes="NP")
     for place, setting in _parts(ledger, "settings", "ledger"):
         _check_setting(setting, place, devices, dtypes)
     paper = read_field(ledger, "paper", "ledger")

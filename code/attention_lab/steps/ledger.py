@@ -10,9 +10,7 @@ al. 2022, "FlashAttention", algorithm 0, theorem 2 and figure 2.
 Letters: B batch, H heads, L queries, S keys, D head width.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -26,32 +24,16 @@ from attention_lab.gpu.traffic import (
     visible_keys,
 )
 from attention_lab.steps import recorded
+from attention_lab.steps.rooflines import (
+    DECIMALS,
+    DEVICES,
+    DTYPES,
+    Device,
+    place_point,
+    roof,
+)
 
 SCHEMA = "ledger.v1"
-POINTS_SCHEMA = "attention_points.v1"
-DECIMALS = 4
-#: In which a recording may compute, and bytes per number.
-DTYPES = (("float32", 4), ("float64", 8))
-
-
-class Device(NamedTuple):
-    """A datasheet: TB/s, and TFLOP/s without tensor cores, by `DTYPES`."""
-
-    name: str
-    bandwidth: float
-    peak: tuple[float, float]
-    source: str
-
-
-DEVICES = (
-    Device(
-        "T4", 0.32, (8.1, 0.253125),
-        "NVIDIA T4 datasheet; float64 at 1/32 of float32, Turing whitepaper",
-    ),
-    Device("A100", 1.555, (19.5, 9.7), "NVIDIA A100 whitepaper, SXM4 40 GB"),
-    Device("H100", 3.35, (67.0, 34.0), "NVIDIA H100 datasheet, SXM"),
-    Device("H200", 4.8, (67.0, 34.0), "NVIDIA H200 datasheet, SXM"),
-)  # fmt: skip
 
 
 class Setting(NamedTuple):
@@ -84,9 +66,9 @@ SETTINGS = (
 )  # fmt: skip
 #: Recorded besides, because they take longer: (setting, S, kernel, dtype).
 EXTRA = (
-    (0, 64, "three", "float32"),
+    (0, 64, "three kernels", "float32"),
     (0, 64, "tile 16", "float32"),
-    (0, 16, "three", "float64"),
+    (0, 16, "three kernels", "float64"),
     (0, 16, "tile 4", "float64"),
 )
 
@@ -106,7 +88,7 @@ def record_ledger(
     settings : the tables to make; one head each.
     extra : more to record: number of the setting, S, kernel, dtype.
     devices : whose datasheets bound the speed.
-    points : measured speeds, as `stored_points` returns them.
+    points : measured speeds, as `rooflines.stored_points` returns them.
     seed : of the inputs. The counts do not depend on it.
 
     Returns
@@ -115,7 +97,8 @@ def record_ledger(
 
     schema, seed : "ledger.v1", and how it was made.
     dtypes : name and bytes of each. A list "by dtype" follows this order.
-    devices : name, bandwidth in TB/s, peak in TFLOP/s by dtype, source.
+    devices : name, bandwidth in TB/s, peak in TFLOP/s by dtype, source; `roof`
+        by dtype: three points (FLOP per byte, TFLOP/s), the ridge in the middle
     settings : for each its name, L (null: as many as keys), D, S, is_causal,
         tiles, kernels (names of rows), says, and entries[row][column]:
 
@@ -154,13 +137,17 @@ def record_ledger(
         "seed": seed,
         "dtypes": [{"name": name, "bytes": size} for name, size in DTYPES],
         "devices": [
-            {**device._asdict(), "peak": list(device.peak)}
+            {
+                **device._asdict(),
+                "peak": list(device.peak),
+                "roof": [roof(device, peak) for peak in device.peak],
+            }
             for device in devices
         ],
         "settings": tables,
         "paper": paper_numbers(),
         "torch_flops": _torch_flops(32, 8),
-        "points": [_point(point, devices) for point in points],
+        "points": [place_point(point, devices) for point in points],
     }
 
 
@@ -204,29 +191,6 @@ def paper_numbers() -> dict[str, Any]:
     }
 
 
-def stored_points(folder: Path | str) -> list[dict[str, Any]]:
-    """Read measured points from the JSON files of a folder.
-
-    A file of schema "attention_points.v1" holds `points`, each with `name`,
-    `device`, `dtype`, `flops` and `bytes` of one call, and `time_ms`, a list of
-    measured times. Files of other schemas are passed over.
-
-    Raises
-    ------
-    ValueError
-        If a file is no JSON; names it.
-    """
-    points = []
-    for path in sorted(Path(folder).glob("*.json")):
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path.name} is no JSON: {error}") from error
-        if isinstance(data, dict) and data.get("schema") == POINTS_SCHEMA:
-            points += data["points"]
-    return points
-
-
 def _table(
     setting: Setting,
     extra: set[tuple[int, str, str]],
@@ -234,7 +198,11 @@ def _table(
     seed: int,
 ) -> dict[str, Any]:
     """Fill one table: a row per kernel, a column per number of keys."""
-    kernels = ["three", "one thread", *(f"tile {t}" for t in setting.tiles)]
+    kernels = [
+        "three kernels",
+        "one thread",
+        *(f"tile {t}" for t in setting.tiles),
+    ]
     for S, kernel, _ in extra:
         if kernel not in kernels or S not in setting.S:
             raise ValueError(
@@ -243,7 +211,7 @@ def _table(
                 f"{', '.join(map(str, setting.S))}"
             )
     entries = []
-    for kernel in [*kernels, "once"]:
+    for kernel in [*kernels, "stored once"]:
         row = []
         for S in setting.S:
             L = setting.L or S
@@ -254,7 +222,7 @@ def _table(
                 or (
                     dtype == "float32"
                     and setting.recorded >= S
-                    and kernel != "once"
+                    and kernel != "stored once"
                 )
                 else None
                 for dtype, _ in DTYPES
@@ -285,8 +253,8 @@ def _table(
         "S": list(setting.S),
         "is_causal": setting.is_causal,
         "tiles": list(setting.tiles),
-        "kernels": [*kernels, "once"],
-        "says": [_says(kernel) for kernel in [*kernels, "once"]],
+        "kernels": [*kernels, "stored once"],
+        "says": [_says(kernel) for kernel in [*kernels, "stored once"]],
         "entries": entries,
     }
 
@@ -298,10 +266,10 @@ def _formula(
     D, is_causal = setting.D, setting.is_causal
     pairs = visible_keys(L, S, is_causal)
     sizes = {"L": L, "S": S, "D": D, "causal": is_causal}
-    if kernel == "once":
+    if kernel == "stored once":
         # q, k, v read once; scores written, read, weights written, read.
         return 4 * L * S * D, [(L + 2 * S) * D, 4 * L * S, L * D]
-    if kernel == "three":
+    if kernel == "three kernels":
         moved: dict[str, int] = {}
         for arrays in naive_forward_traffic(**sizes).values():
             for array, count in arrays.items():
@@ -323,11 +291,11 @@ def _formula(
 def _says(kernel: str) -> str:
     """Describe a row of the ledger in a few words."""
     known = {
-        "three": "three kernels that store scores and weights",
-        "one thread": "one thread per query, nothing stored, nothing shared",
-        "once": "a bound: scores stored, every array moved once per pass",
+        "three kernels": "Three kernels that store scores and weights",
+        "one thread": "One thread per query, nothing stored, nothing shared",
+        "stored once": "A bound: scores stored, arrays moved once per pass",
     }
-    return known.get(kernel) or f"flash, {kernel} × {kernel.split()[1]}"
+    return known.get(kernel) or f"Flash, {kernel} × {kernel.split()[1]}"
 
 
 def _tiles(kernel: str) -> tuple[int, int]:
@@ -343,7 +311,7 @@ def _counted(
     inputs = examples.example_qkv(1, 1, L, S, setting.D, seed=seed)
     q, k, v = (x.astype(dtype) for x in inputs)
     arguments = (q, k, v, setting.is_causal)
-    if kernel == "three":
+    if kernel == "three kernels":
         recordings = recorded.record_three_kernels(*arguments)
     elif kernel == "one thread":
         recordings = recorded.record_one_thread(*arguments)
@@ -369,30 +337,3 @@ def _torch_flops(size: int, D: int) -> dict[str, int]:
 def _attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """Attend in plain operations, which torch can count."""
     return (q @ k.mT).softmax(-1) @ v
-
-
-def _point(
-    point: Mapping[str, Any], devices: Sequence[Device]
-) -> dict[str, Any]:
-    """Turn one measurement into a place on the roofline, with its spread."""
-    known = [device.name for device in devices]
-    names = [name for name, _ in DTYPES]
-    for field, choices in (("device", known), ("dtype", names)):
-        if point[field] not in choices:
-            raise ValueError(
-                f"points: {point['name']!r} is of {field} {point[field]!r}; "
-                f"there are {', '.join(choices)}"
-            )
-    times = sorted(point["time_ms"])
-    if not times or times[0] <= 0:
-        raise ValueError(f"points: {point['name']!r} has no time above 0 ms")
-    speeds = [point["flops"] / time / 1e9 for time in times]
-    return {
-        "name": point["name"],
-        "device": point["device"],
-        "dtype": point["dtype"],
-        "intensity": round(point["flops"] / point["bytes"], DECIMALS),
-        "tflops": round(speeds[len(times) // 2], DECIMALS),
-        "low": round(speeds[-1], DECIMALS),
-        "high": round(speeds[0], DECIMALS),
-    }

@@ -201,6 +201,11 @@ export function decimal(x, places = 2) {
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
 }
 
+/** A whole number, in groups of three digits. */
+export function count(n) {
+  return n.toLocaleString("en");
+}
+
 /** A number in at most four characters, for a cell: .5, −1.3, −120. */
 export function short(x) {
   if (x === null || x === 0) return x === null ? "−∞" : "0";

@@ -4,7 +4,7 @@
  * Data: `ledger.v1`, as `attention_lab.steps.ledger` writes it. Nothing is
  * computed here but sums and differences of counts.
  */
-import { Refusal, decimal, h, range, short } from "./base.js";
+import { Refusal, count, decimal, h, range, short } from "./base.js";
 import { PLOT_STYLE, decades, plot } from "./plot.js";
 import { choice, figure, grid, scene, walk } from "./scene.js";
 
@@ -13,11 +13,6 @@ export default figure(stage);
 /** All numbers of an entry, together. */
 export function total(entry) {
   return entry.moved.reduce((sum, n) => sum + n);
-}
-
-/** A whole number in groups of three digits. */
-export function count(n) {
-  return n.toLocaleString("en");
 }
 
 /**
@@ -30,34 +25,30 @@ export function readLedger({ schema, settings, devices, dtypes }) {
   }
   if (!settings?.length) throw new Refusal("the ledger is empty.");
   for (const { name, S, kernels, entries } of settings) {
-    if (S.length > 4) throw new Refusal(`axis S has ${S.length} sizes in ${name}; at most 4 can be drawn.`);
-    kernels.forEach((kernel, i) => S.forEach((keys, j) => {
-      const { flops, moved, intensity, attainable } = entries[i]?.[j] ?? {};
-      const numbers = [flops, moved, intensity, attainable].flat(2);
-      if (numbers.length !== 4 + dtypes.length * (1 + devices.length) ||
-          !numbers.every(Number.isFinite)) {
-        throw new Refusal(`the entry “${kernel}” with ${keys} keys in ${name} is not complete.`);
-      }
-    }));
+    if (S.length > 4) throw new Refusal(`axis S of ${name} has size ${S.length}; at most 4 can be drawn.`);
+    const found = entries.flat().flatMap((e) => [e.flops, e.moved, e.intensity, e.attainable].flat(2))
+      .filter(Number.isFinite).length;
+    const wanted = kernels.length * S.length * (4 + dtypes.length * (1 + devices.length));
+    if (found !== wanted) throw new Refusal(`${name} has ${found} numbers, not ${wanted}.`);
   }
   return settings;
 }
 
 /** Whether the next kernel moves fewer numbers, as many, or more. */
-export function questionAt({ name, S, kernels, says, entries }, i, j) {
+export function questionAt({ name, S, kernels, entries }, i, j) {
   if (i + 1 >= kernels.length) return null;
   const [here, next] = [i, i + 1].map((row) => total(entries[row][j]));
   return {
     id: `${name}/${i}/${j}`,
     text: `${S[j]} keys. “${kernels[i]}” moves ${count(here)} numbers. And ` +
-      `“${kernels[i + 1]}” (${says[i + 1]})?`,
+      `“${kernels[i + 1]}”?`,
     options: ["fewer", "as many", "more"],
     answer: 1 + Math.sign(next - here),
   };
 }
 
-/** What was checked on an entry, and on the paper's table. */
-export function verdictsOf({ paper, dtypes }, entry, dtype) {
+/** What was checked on an entry, and what on the ledger as a whole. */
+export function verdictsOf({ checked = [], dtypes }, entry, dtype) {
   const found = entry.counted[dtype];
   const { name, bytes } = dtypes[dtype];
   const strip = found ? [
@@ -68,11 +59,7 @@ export function verdictsOf({ paper, dtypes }, entry, dtype) {
   return strip.map(([label, got, formula, passed]) => ({
     label: `${label}, measured ÷ formula`, passed, value: (got / formula).toFixed(4),
     held: `${count(got)} of ${count(formula)}; recorded in ${name}`,
-  })).concat(paper.rows.map((row) => ({
-    label: `the printed ${row.printed} GFLOP (${row.name}) does not reproduce`,
-    passed: Math.abs(row.counted - row.printed) > paper.last_digit / 2,
-    value: `counted ${row.counted.toFixed(1)}`, held: paper.source,
-  })));
+  })).concat(checked);
 }
 
 /** Build the stage in `el`. */
@@ -81,31 +68,29 @@ export function stage(state, el) {
   const { devices, dtypes } = state;
   const now = { sizes: 0, device: 0, dtype: 0 };
   const board = grid("FLOP per byte", ([i, j], isFocused) => go(i, j, isFocused));
-  const rows = Math.max(...settings.map((s) => s.kernels.length));
   const roof = plot(decades("FLOP per byte", -1, 3), decades("TFLOP per second, at most", -2, 2),
-    { below: 16 * rows + 8 });
-  const step = (by) => go(board.cursor[0] + by, board.cursor[1]);
-  const steps = walk(step, "kernel");
+    { below: 16 * Math.max(...settings.map((s) => s.kernels.length)) + 8 });
+  const steps = walk((by) => go(board.cursor[0] + by, board.cursor[1]), "kernel");
+  const headed = (words, part) => h("div", {}, h("p", { class: "attn-title4" }, words), part);
   const frame = scene(el, {
+    ...steps,
     name: "ledger",
     style: PLOT_STYLE,
     controls: [["sizes", settings], ["device", devices], ["dtype", dtypes]].map(([what, list]) =>
       choice(what, list.map((x) => x.name), (n) => { now[what] = n; show(); }).el),
     body: [h("div", { class: "attn-parts" },
-      h("div", {}, h("p", { class: "attn-title4" }, "FLOP per byte, for S keys"), board.el,
-        h("p", {}, "Filled: recorded. Dashed: by formula.")),
-      h("div", {}, h("p", { class: "attn-title4" }, "Numbers moved, and the speed they allow"), roof.el))],
-    tools: steps.tools,
+      headed("FLOP per byte; filled: recorded", board.el),
+      headed("Numbers moved, and the roof", roof.el))],
     keys: { ...board.keys, ...steps.keys },
-    help: [["← →", "fewer keys, more keys"], ["↑ ↓", "another kernel"], ...steps.help],
+    help: [["← → ↑ ↓", "more keys, another kernel"], ...steps.help],
     home: board.focus,
     question: () => questionAt(settings[now.sizes], ...board.cursor),
-    next: () => step(1),
+    next: steps.keys.PageDown,
   });
 
   function show() {
-    const { name, kernels, S } = settings[now.sizes];
-    board.build(kernels, S.map(String), `FLOP per byte, ${name}`);
+    const { kernels, S } = settings[now.sizes];
+    board.build(kernels, S.map(String));
     go(...board.cursor);
   }
 
@@ -113,45 +98,41 @@ export function stage(state, el) {
   function go(row, column, isFocused = board.hasFocus) {
     const { dtype } = now;
     const { kernels, says, S, entries } = settings[now.sizes];
-    const i = Math.min(Math.max(row, 0), kernels.length - 1);
-    const j = Math.min(column, S.length - 1);
-    const entry = entries[i][j];
-    const how = ({ counted }) => (counted[dtype] ? "recorded" : "by formula");
-    board.place(i, j);
-    board.update((r, c) => {
-      const here = entries[r][c];
-      const x = here.intensity[dtype];
+    board.place(Math.min(Math.max(row, 0), kernels.length - 1), Math.min(column, S.length - 1));
+    const [i, j] = board.cursor;
+    const { name, peak: { [dtype]: peak }, source } = devices[now.device];
+    const all = entries.map((line) => ({
+      moves: total(line[j]), x: line[j].intensity[dtype], y: line[j].attainable[now.device][dtype],
+    }));
+    const look = (r, c) => {
+      const { intensity, counted: { [dtype]: found } } = entries[r][c];
       return {
-        text: short(x), kind: here.counted[dtype] ? "attn-seen" : "",
-        label: `${kernels[r]}, ${S[c]} keys: ${decimal(x)} FLOP per byte, ${how(here)}`,
+        text: short(intensity[dtype]), kind: found ? "attn-seen" : "",
+        label: `${S[c]} keys, ${kernels[r]}, ${found ? "recorded" : "by formula"}: ` +
+          `${decimal(intensity[dtype])} FLOP per byte`,
       };
-    }, isFocused);
-    const all = entries.map((line) => total(line[j]));
-    const { name, peak, source } = devices[now.device];
-    const reached = entry.attainable[now.device][dtype];
-    const apart = all[i] - all.at(-1);
-    frame.say(`${S[j]} keys, ${kernels[i]} (${says[i]}), ${how(entry)}: ${count(all[i])} numbers ` +
-      `for ${count(entry.flops)} FLOP, ${decimal(entry.intensity[dtype])} FLOP per byte. On a ${name} ` +
-      `${reached < peak[dtype] ? "memory" : "arithmetic"} is the limit: at most ${decimal(reached)} of ` +
-      `${decimal(peak[dtype])} TFLOP per second.` + (apart ? ` ${count(Math.abs(apart))} numbers ` +
-      `${apart < 0 ? "fewer" : "more"} than stored scores need.` : ""));
+    };
+    board.update(look, isFocused);
+    const { moves, y } = all[i];
+    const apart = moves - all.at(-1).moves;
+    frame.say(`${look(i, j).label}. That is ${count(entries[i][j].flops)} FLOP for ${count(moves)} numbers` +
+      `, ${count(Math.abs(apart))} ${apart < 0 ? "fewer" : "more"} than “stored once”` +
+      `. On ${name} ${y < peak ? "memory" : "arithmetic"} is the limit: at most ` +
+      `${decimal(y)} of ${decimal(peak)} TFLOP per second.`);
     const points = state.points.filter((p) => p.device === name && p.dtype === dtypes[dtype].name);
-    const line = ({ bandwidth, peak: { [dtype]: top } }, kind) =>
-      ({ line: [[0.1, 0.1 * bandwidth], [top / bandwidth, top], [1000, top]], kind });
-    const x = (r) => entries[r][j].intensity[dtype];
     roof.draw(`Roofline of ${name} by datasheet`, [
-      ...devices.map((d) => line(d, "attn-thin")), line(devices[now.device], "attn-thick"),
-      { text: `${name} ${decimal(peak[dtype])}`, at: [1000, peak[dtype] * 1.6], anchor: "end", kind: "attn-here" },
-      ...range(kernels.length).sort((a, b) => x(b) - x(a)).map((r, place) => ({
-        row: place, text: `${kernels[r]}: ${count(all[r])}`, kind: r === i ? "attn-here" : "",
-        from: [x(r), entries[r][j].attainable[now.device][dtype]],
+      ...devices.map((d) => ({ line: d.roof[dtype], kind: d.name === name ? "attn-thick" : "attn-thin" })),
+      { text: decimal(peak), at: [1000, peak * 1.6], anchor: "end", kind: "attn-here" },
+      ...range(kernels.length).sort((a, b) => all[b].x - all[a].x).map((r, place) => ({
+        row: place, text: `${kernels[r]}: ${count(all[r].moves)}`,
+        kind: r === i ? "attn-here" : "", from: [all[r].x, all[r].y],
       })),
       ...points.flatMap((p) => [{ line: [[p.intensity, p.low], [p.intensity, p.high]] },
         { dot: [p.intensity, p.tflops], kind: "attn-odd" }]),
     ]);
-    frame.note(`${source}. ${points.map((p) => `${p.name}: ${decimal(p.tflops)} TFLOP per second.`)
-      .join(" ") || "No speed was measured: every speed here is a bound."}`);
-    frame.verdicts(verdictsOf(state, entry, dtype));
+    frame.note(`${says[i]}. ${source}. Measured: `, points.map((p) =>
+      `${p.name} ${decimal(p.tflops)}`).join(", ") || "none; every speed is a bound", ".");
+    frame.verdicts(verdictsOf(state, entries[i][j], dtype));
     frame.compare(i ? questionAt(settings[now.sizes], i - 1, j) : null);
   }
 

@@ -86,7 +86,8 @@ export function plot(across, up, { width = 250, height = 140, below = 0 } = {}) 
     row({ row, text: words, from, kind = "" }) {
       const [x, y] = at(from);
       const middle = bottom + 14 + 16 * row;
-      return [path([[x, y], [x, middle]], "attn-thin"), box(x - 3.5, middle - 3.5, 7, 7, ""),
+      return [path([[x, y], [x, middle]], "attn-thin"),
+        ...[y, middle].map((tall) => box(x - 3.5, tall - 3.5, 7, 7, "")),
         text(x + 9, middle, words, "start", kind)];
     },
     text: ({ text: words, at: pair, anchor, kind }) => [text(...at(pair), words, anchor, kind)],
