@@ -109,7 +109,7 @@ export function stage(state, el) {
       return {
         text: short(intensity[dtype]), kind: found ? "attn-seen" : "",
         label: `${S[c]} keys, ${kernels[r]}, ${found ? "recorded" : "by formula"}: ` +
-          `${decimal(intensity[dtype])} FLOP per byte`,
+          `${short(intensity[dtype])} FLOP per byte`,
       };
     };
     board.update(look, isFocused);
