@@ -17,6 +17,7 @@ from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
 from attention_lab.steps.ledger import record_ledger
+from attention_lab.steps.saturation import record_saturation
 
 
 def _problems(panel):
@@ -192,7 +193,13 @@ def ledger():
 
 
 @pytest.fixture(scope="session")
-def every_picture(theatre, ledger):
+def saturation():
+    """All widths and masks; copy it before changing it."""
+    return record_saturation()
+
+
+@pytest.fixture(scope="session")
+def every_picture(theatre, ledger, saturation):
     """One picture of each kind, at sizes that are different primes."""
     rng = np.random.default_rng(0)
     B, H, L, S, D = 2, 3, 5, 7, 11
@@ -235,6 +242,7 @@ def every_picture(theatre, ledger):
         ),
         "theatre": figures.draw_flash_theatre(theatre).picture,
         "ledger": figures.draw_ledger(ledger).picture,
+        "saturation": figures.draw_saturation(saturation).picture,
         "map": figures.draw_attention_map(image, looks, query=6),
         "flow": shape_flow_picture(x),
         "heatmap": figures.draw_heatmap(weights[0, 0]),

@@ -9,10 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from attention_lab.figures import draw_flash_theatre, draw_ledger
+from attention_lab.figures import (
+    draw_flash_theatre,
+    draw_ledger,
+    draw_saturation,
+)
 from attention_lab.figures.live import LiveFigure
 from attention_lab.steps.flash_theatre import record_theatre
 from attention_lab.steps.ledger import record_ledger
+from attention_lab.steps.saturation import record_saturation
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,25 @@ LIVE_FIGURES = {
             "large": (
                 lambda s: s["settings"][0]["S"].extend([5, 6]),
                 "has size 6; at most 4",
+            ),
+        },
+    ),
+    "saturation": Example(
+        functools.cache(lambda: draw_saturation(record_saturation())),
+        bad={
+            "schema": (lambda s: s.update(schema="saturation.v9"), "v9"),
+            "empty": (lambda s: s.update(runs=[]), "recording is empty"),
+            "text": (
+                lambda s: s["runs"][1][2].update(entropy="low"),
+                "D 16, raw has 43 numbers, not 44",
+            ),
+            "short": (
+                lambda s: s["masks"][4]["keep"].pop(),
+                "causal, upper left has 69 numbers, not 70",
+            ),
+            "large": (
+                lambda s: s["mask_sizes"].__setitem__(1, 64),
+                "axis S has size 64; at most 7",
             ),
         },
     ),

@@ -24,6 +24,7 @@ from attention_lab.figures.patches import draw_patches
 from attention_lab.figures.picture import Panel, Picture, Table, Verdict
 from attention_lab.figures.running_softmax import draw_running_softmax
 from attention_lab.figures.running_trace import trace_of_row
+from attention_lab.figures.saturation import draw_saturation
 from attention_lab.figures.shape_boxes import draw_shapes
 from attention_lab.figures.tile_board import draw_tiles
 
@@ -44,6 +45,7 @@ __all__ = [
     "draw_packing",
     "draw_patches",
     "draw_running_softmax",
+    "draw_saturation",
     "draw_shape_flow",
     "draw_shapes",
     "draw_tiles",

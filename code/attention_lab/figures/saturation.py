@@ -25,6 +25,12 @@ from attention_lab.figures.saturation_data import read_saturation
 
 _KEPT, _DOT = STATE_COLORS["kept"], AXIS_COLORS["D"]
 _CELL = 32
+#: What is held against what: label, error and bound of a mask.
+_AGAINST = (
+    ("output against the reference", "output_error", "output_bound"),
+    ("PyTorch's output against the reference", "sdpa_error", "output_bound"),
+    ("gradients of the values against PyTorch's", "grad_error", "grad_bound"),
+)
 
 
 def draw_saturation(
@@ -85,7 +91,50 @@ def draw_saturation(
         _verdicts(data),
         _table(data),
     )
-    return LiveFigure(picture, data, "saturation")
+    source = f"{data['dtype']}, seed {data['seed']}"
+    state = {
+        **data,
+        "runs": [
+            [{**run, "checked": _checked_run(run, source)} for run in row]
+            for row in data["runs"]
+        ],
+        "masks": [
+            {**mask, "checked": _checked_mask(mask, source)}
+            for mask in data["masks"]
+        ],
+    }
+    return LiveFigure(picture, state, "saturation")
+
+
+def _checked_run(run: dict[str, Any], source: str) -> list[dict[str, Any]]:
+    """Return what was checked on one width, for the script."""
+    off = abs(run["ratio"] - 1)
+    return [
+        _checked(
+            "std, divided by √D if raw, against 1", off, run["tolerance"],
+            f"four standard errors; {source}",
+        )
+    ]  # fmt: skip
+
+
+def _checked_mask(mask: dict[str, Any], source: str) -> list[dict[str, Any]]:
+    """Return what was checked on one mask, for the script."""
+    nan = sum(mask["ours"][part].count(None) for part in mask["ours"])
+    return [
+        _checked(label, mask[error], mask[bound], source)
+        for label, error, bound in _AGAINST
+    ] + [_checked("NaN in our weights and gradients", nan, 0, source)]
+
+
+def _checked(
+    label: str, off: float, bound: float, source: str
+) -> dict[str, Any]:
+    return {
+        "label": label,
+        "passed": bool(off <= bound),
+        "value": error_text(off),
+        "held": f"≤ {error_text(bound)}; {source}",
+    }
 
 
 def _multiples(data: dict[str, Any]) -> Panel:
@@ -269,15 +318,11 @@ def _verdicts(data: dict[str, Any]) -> list[Verdict]:
         )
     ]
     masks = data["masks"]
-    for name, error, bound, against in (
-        ("output", "output_error", "output_bound", "the reference"),
-        ("PyTorch's output", "sdpa_error", "output_bound", "the reference"),
-        ("gradient of the values", "grad_error", "grad_bound", "PyTorch's"),
-    ):
+    for label, error, bound in _AGAINST:
         worst = max(masks, key=lambda m: m[error] / m[bound])
         verdicts.append(
             Verdict(
-                f"{name} against {against}, {len(masks)} masks",
+                f"{label}, {len(masks)} masks",
                 all(m[error] <= m[bound] for m in masks),
                 f"at worst off by {error_text(worst[error])}",
                 f"≤ {error_text(worst[bound])}",

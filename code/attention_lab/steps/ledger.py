@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch._dynamo
 from torch.utils.flop_counter import FlopCounterMode
 
 from attention_lab import examples

@@ -71,6 +71,12 @@ export function showTables(parent, fresh) {
 /** An input that cannot be shown; its message is a sentence for the reader. */
 export class Refusal extends Error {}
 
+/** Refuse a list that has not as many finite numbers as it needs. */
+export function needs(what, numbers, wanted) {
+  const found = numbers.filter(Number.isFinite).length;
+  if (found !== wanted) throw new Refusal(`${what} has ${found} numbers, not ${wanted}.`);
+}
+
 /** Show a sentence where the figure would be. */
 export function refuse(el, sentence) {
   el.replaceChildren(

@@ -4,7 +4,7 @@
  * Data: `ledger.v1`, as `attention_lab.steps.ledger` writes it. Nothing is
  * computed here but sums and differences of counts.
  */
-import { Refusal, count, decimal, h, range, short } from "./base.js";
+import { Refusal, count, decimal, h, needs, range, short } from "./base.js";
 import { PLOT_STYLE, decades, plot } from "./plot.js";
 import { choice, figure, grid, scene, walk } from "./scene.js";
 
@@ -26,10 +26,8 @@ export function readLedger({ schema, settings, devices, dtypes }) {
   if (!settings?.length) throw new Refusal("the ledger is empty.");
   for (const { name, S, kernels, entries } of settings) {
     if (S.length > 4) throw new Refusal(`axis S of ${name} has size ${S.length}; at most 4 can be drawn.`);
-    const found = entries.flat().flatMap((e) => [e.flops, e.moved, e.intensity, e.attainable].flat(2))
-      .filter(Number.isFinite).length;
-    const wanted = kernels.length * S.length * (4 + dtypes.length * (1 + devices.length));
-    if (found !== wanted) throw new Refusal(`${name} has ${found} numbers, not ${wanted}.`);
+    needs(name, entries.flat().flatMap((e) => [e.flops, e.moved, e.intensity, e.attainable].flat(2)),
+      kernels.length * S.length * (4 + dtypes.length * (1 + devices.length)));
   }
   return settings;
 }
@@ -96,6 +94,7 @@ export function stage(state, el) {
 
   /** Go to an entry and bring everything up to date. */
   function go(row, column, isFocused = board.hasFocus) {
+    frame.closeCard();
     const { dtype } = now;
     const { kernels, says, S, entries } = settings[now.sizes];
     board.place(Math.min(Math.max(row, 0), kernels.length - 1), Math.min(column, S.length - 1));

@@ -247,7 +247,12 @@ export function scene(el, parts) {
         `the run says ${question.options[question.answer]}` +
         (Number(given) === question.answer ? ": right." : ".");
     },
-    closeCard() { card.replaceChildren(); },
+    /** Close what asks, which is about another state; a focus in it goes home. */
+    closeCard() {
+      const hadFocus = card.contains(document.activeElement);
+      card.replaceChildren();
+      if (hadFocus) parts.home();
+    },
     /** Offer a question when the figure opens; the focus stays where it is. */
     open() {
       const question = parts.question();
