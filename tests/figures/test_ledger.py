@@ -31,15 +31,15 @@ def test_the_bars_show_every_count_and_how_it_is_known(drawn, ledger, texts):
     words = texts(drawn.picture.panels[:1])
     first = ledger["settings"][0]
     for row in first["entries"]:
-        assert f"{sum(row[2]['moved']):,}" in words
-    assert words.count("recorded") == 2  # three kernels and tile 16 at 64
-    assert words.count("by formula") == len(first["kernels"]) - 2
+        assert f"{sum(row[1]['moved']):,}" in words
+    assert words.count("recorded") == 5  # all but the bound
+    assert words.count("by formula") == 1
 
 
 def test_the_crossing_lies_where_the_tile_is_half_the_width(drawn):
     panel = drawn.picture.panels[1]
-    assert "stored scores need 18,432" in panel.alt
-    assert "33,856 with TILE_L 2" in panel.alt
+    assert "stored scores need 5,120" in panel.alt
+    assert "8,736 with TILE_L 2" in panel.alt
 
 
 def test_the_roofline_names_each_ridge_and_decode(drawn):

@@ -43,6 +43,13 @@ def test_numbers_and_bytes_moved_counted_by_hand():
     assert recorded.bytes_moved(recordings) == 7 * 8
 
 
+def test_the_formula_also_holds_at_64_with_tiles_of_16():
+    recordings = recorded.record_flash(*qkv(64, 64, 8), False, 16, 16)
+    # 4 blocks load 64 keys and values of 8; q, output, log-sum-exp.
+    total = sum(recorded.numbers_moved(recordings).values())
+    assert total == 2 * 4 * 64 * 8 + 2 * 64 * 8 + 64
+
+
 @pytest.fixture(scope="module")
 def small():
     """Ragged sizes: tiles that divide nothing, L = S and one query."""

@@ -91,13 +91,12 @@ def _as_data(verdict: Verdict) -> dict[str, Any]:
 
 
 def _fullest(setting: dict[str, Any]) -> int:
-    """Return the last column in which anything was recorded."""
+    """Return the column with most kernels recorded, the last of equals."""
     recorded = [
-        column
+        sum(any(row[column]["counted"]) for row in setting["entries"])
         for column in range(len(setting["S"]))
-        if any(any(row[column]["counted"]) for row in setting["entries"])
     ]
-    return recorded[-1] if recorded else 0
+    return max(range(len(recorded)), key=lambda c: (recorded[c], c))
 
 
 def _totals(setting: dict[str, Any], column: int) -> dict[str, int]:

@@ -67,7 +67,6 @@ SETTINGS = (
 #: Recorded besides, because they take longer: (setting, S, kernel, dtype).
 EXTRA = (
     (0, 64, "three kernels", "float32"),
-    (0, 64, "tile 16", "float32"),
     (0, 16, "three kernels", "float64"),
     (0, 16, "tile 4", "float64"),
 )
