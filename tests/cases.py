@@ -10,6 +10,7 @@ import torch
 
 from attention_lab.steps import (
     flash_forward,
+    flash_register,
     online_softmax,
     scaled_dot_product,
 )
@@ -20,6 +21,7 @@ IMPLEMENTATIONS: dict[str, Callable] = {
     for module in (scaled_dot_product, online_softmax, flash_forward)
     for name in ("attention", "attention_cuda")
 }
+IMPLEMENTATIONS["flash_register.attention_cuda"] = flash_register.attention_cuda
 
 SIZES = [(2, 3, 5, 7, 11), (1, 2, 1, 1, 1), (2, 4, 33, 17, 8)]
 LARGE_SIZE = (1, 3, 64, 64, 16)

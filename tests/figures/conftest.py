@@ -16,6 +16,7 @@ from attention_lab.figures.marks import Box, Label
 from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.follow_element import record_chains
 from attention_lab.steps.ledger import record_ledger
 from attention_lab.steps.saturation import record_saturation
 
@@ -187,6 +188,12 @@ def theatre():
 
 
 @pytest.fixture(scope="session")
+def chains():
+    """All recorded chains of the element; copy it before changing it."""
+    return record_chains()
+
+
+@pytest.fixture(scope="session")
 def ledger():
     """All entries of the ledger; copy it before changing it."""
     return record_ledger()
@@ -199,7 +206,7 @@ def saturation():
 
 
 @pytest.fixture(scope="session")
-def every_picture(theatre, ledger, saturation):
+def every_picture(theatre, ledger, saturation, chains):
     """One picture of each kind, at sizes that are different primes."""
     rng = np.random.default_rng(0)
     B, H, L, S, D = 2, 3, 5, 7, 11
@@ -243,6 +250,7 @@ def every_picture(theatre, ledger, saturation):
         "theatre": figures.draw_flash_theatre(theatre).picture,
         "ledger": figures.draw_ledger(ledger).picture,
         "saturation": figures.draw_saturation(saturation).picture,
+        "follow": figures.draw_follow_element(chains).picture,
         "map": figures.draw_attention_map(image, looks, query=6),
         "flow": shape_flow_picture(x),
         "heatmap": figures.draw_heatmap(weights[0, 0]),

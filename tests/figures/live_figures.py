@@ -11,11 +11,13 @@ from typing import Any
 
 from attention_lab.figures import (
     draw_flash_theatre,
+    draw_follow_element,
     draw_ledger,
     draw_saturation,
 )
 from attention_lab.figures.live import LiveFigure
 from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.follow_element import record_chains
 from attention_lab.steps.ledger import record_ledger
 from attention_lab.steps.saturation import record_saturation
 
@@ -48,6 +50,29 @@ LIVE_FIGURES = {
             "large": (
                 lambda s: s["runs"][0].update(TILE_L=512),
                 "TILE_L = 512",
+            ),
+        },
+    ),
+    "follow_element": Example(
+        functools.cache(lambda: draw_follow_element(record_chains())),
+        bad={
+            "schema": (lambda s: s.update(schema="follow_element.v9"), "v9"),
+            "empty": (lambda s: s.update(chains=[]), "holds no chain"),
+            "stepless": (
+                lambda s: s["chains"][0].update(steps=[]),
+                "has no step",
+            ),
+            "code": (
+                lambda s: s["chains"][1]["steps"][1]["codes"].append(1.5),
+                "holds what is no element",
+            ),
+            "few": (
+                lambda s: s["chains"][1]["steps"][1]["codes"].pop(),
+                "has 23 elements, not 24",
+            ),
+            "large": (
+                lambda s: s["inputs"]["x"].update(names=["0"] * 512),
+                "512 elements; at most 96",
             ),
         },
     ),

@@ -8,7 +8,7 @@ from attention_lab.figures.marks import Box, Label
 
 NAMES = [
     "shapes", "order", "strip", "packing", "running", "tiles", "flash", "map",
-    "heatmap", "patches", "flow", "theatre", "ledger", "saturation",
+    "heatmap", "patches", "flow", "theatre", "follow", "ledger", "saturation",
 ]  # fmt: skip
 
 

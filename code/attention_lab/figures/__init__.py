@@ -15,6 +15,7 @@ from attention_lab.figures.explore import Explorer, explore
 from attention_lab.figures.flash_frames import draw_flash_frames
 from attention_lab.figures.flash_theatre import draw_flash_theatre
 from attention_lab.figures.flow_steps import draw_shape_flow
+from attention_lab.figures.follow_element import draw_follow_element
 from attention_lab.figures.heatmap import draw_heatmap
 from attention_lab.figures.ledger import draw_ledger
 from attention_lab.figures.live import LiveFigure, live
@@ -39,6 +40,7 @@ __all__ = [
     "draw_element_order",
     "draw_flash_frames",
     "draw_flash_theatre",
+    "draw_follow_element",
     "draw_heatmap",
     "draw_ledger",
     "draw_memory_strip",

@@ -286,6 +286,9 @@ def describe(value, functions, keys):
     path = device_path(value)
     if path is not None:
         return ["cuda", path]
+    native = getattr(value, "native", None)
+    if native is not None:
+        return ["maker", list(native)]
     if isinstance(value, types.ModuleType):
         return ["module", value.__name__]
     dtype = dtype_of(value)

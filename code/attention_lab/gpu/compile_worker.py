@@ -141,7 +141,6 @@ def build(functions, cuda):
 
 def value_of(spec, cuda, made):
     """Return the value that a name stands for."""
-    import numba
     import numpy as np
 
     kind, value = spec
@@ -154,8 +153,14 @@ def value_of(spec, cuda, made):
     if kind == "member":
         module, name = value
         return getattr(importlib.import_module(module), name)
+    if kind == "maker":
+        path, name = value
+        place = importlib.util.spec_from_file_location("native", path)
+        module = importlib.util.module_from_spec(place)
+        place.loader.exec_module(module)
+        return getattr(module, name)()
     if kind == "dtype":
-        return getattr(numba, {"bool": "boolean"}.get(value, value))
+        return numba_type(value)
     if kind == "numpy":
         dtype, text = value
         return np.dtype(dtype).type(text)
@@ -171,7 +176,7 @@ def numba_type(text):
     import numba
 
     name, axes = re.fullmatch(r"(\w+)(\[.*\])?", text).groups()
-    scalar = getattr(numba, {"bool": "boolean"}.get(name, name))
+    scalar = getattr(numba.types, {"bool": "boolean"}.get(name, name))
     if not axes:
         return scalar
     many = axes.count(",") + 1

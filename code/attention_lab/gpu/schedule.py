@@ -184,6 +184,10 @@ class BlockRun:
         released = set()
         for first in range(0, len(self.at), WARP_SIZE):
             codes = self.at[first : first + WARP_SIZE]
+            if self.is_whole(first, codes):
+                self.complete(codes[0], first, range(len(codes)))
+                released.update(range(first, first + len(codes)))
+                continue
             waiting = {
                 (code, int(self.boxes.mask[first + lane]) & warp.FULL_MASK)
                 for lane, code in enumerate(codes)
@@ -206,6 +210,17 @@ class BlockRun:
                     self.complete(stop, first, lanes)
                     released.update(first + lane for lane in lanes)
         return released
+
+    def is_whole(self, first, codes):
+        """Say whether all lanes wait at one operation that names them all.
+
+        Most operations are of this kind: it saves looking at every lane.
+        """
+        code = codes[0]
+        if code <= 0 or codes.count(code) < len(codes) or self.is_barrier(code):
+            return False
+        masks = self.boxes.mask[first : first + len(codes)]
+        return all(int(m) & warp.FULL_MASK == warp.FULL_MASK for m in masks)
 
     def complete(self, stop, first, lanes):
         """Carry out one warp operation."""

@@ -256,14 +256,18 @@ def key_rows_loaded(L, S, TILE_L, TILE_S, causal=False):
     return rows
 
 
-def flash_forward_traffic(L, S, D, TILE_L, TILE_S, B=1, H=1, causal=False):
-    """Count the elements that the flash kernel moves to and from memory.
+def flash_forward_traffic(
+    L, S, D, TILE_L, TILE_S, B=1, H=1, causal=False, D_v=None
+):
+    """Count the elements that a flash kernel moves to and from memory.
 
-    One block per TILE_L queries of one head, one thread per query. The
-    query is read once and kept: L·D. Each block brings its tiles of K and
-    V into shared memory once, R = key_rows_loaded(…) rows per head: R·D
-    reads of each. The output (L·D) and its log-sum-exp (L) are written
-    once. The L·S scores never leave the block, which is the point.
+    One block per TILE_L queries of one head. The query is read once and
+    kept: L·D. Each block brings its tiles of K and V into shared memory
+    once, R = key_rows_loaded(…) rows per head: R·D and R·D_v reads. The
+    output (L·D_v) and its log-sum-exp (L) are written once. The L·S scores
+    never leave the block, which is the point. How the threads of a block
+    share the work changes nothing here: the formula holds for every rung.
+    D_v is D unless it is given.
 
     With grouped queries (H query heads share H_kv key heads) every query
     head still loads its own tiles, so the counts do not depend on H_kv.
@@ -278,11 +282,38 @@ def flash_forward_traffic(L, S, D, TILE_L, TILE_S, B=1, H=1, causal=False):
     (4096, 0)
     """
     heads = B * H
+    D_v = D if D_v is None else D_v
     rows = heads * key_rows_loaded(L, S, TILE_L, TILE_S, causal)
     return {
         "query": (heads * L * D, 0),
         "key": (rows * D, 0),
-        "value": (rows * D, 0),
-        "output": (0, heads * L * D),
+        "value": (rows * D_v, 0),
+        "output": (0, heads * L * D_v),
         "log_sum_exp": (0, heads * L),
     }
+
+
+def flash_skipped_traffic(L, S, D, TILE_L, TILE_S, B=1, H=1, D_v=None):
+    """Count the reads that a causal flash kernel saves by skipping tiles.
+
+    A tile of keys that lies in the future of all queries of a block is not
+    loaded. With L = S = n·TILE and square tiles, block i of n skips the
+    n − 1 − i tiles behind its diagonal one: n(n − 1)/2 of n² in all.
+
+    Returns
+    -------
+    {array: reads}
+
+    Examples
+    --------
+    >>> flash_skipped_traffic(L=8, S=8, D=3, TILE_L=2, TILE_S=2)["key"]
+    36
+    >>> 6 * 2 * 3  # of 16 tiles 6, with 2 keys of 3 numbers each
+    36
+    """
+    heads = B * H
+    rows = heads * (
+        key_rows_loaded(L, S, TILE_L, TILE_S)
+        - key_rows_loaded(L, S, TILE_L, TILE_S, causal=True)
+    )
+    return {"key": rows * D, "value": rows * (D if D_v is None else D_v)}

@@ -136,11 +136,15 @@ def merged(*states):
     states = [state for state in states if state is not None]
     if not states:
         return None
-    names = dict.fromkeys(name for state in states for name in state)
-    return {
-        name: frozenset().union(*(s.get(name, NEVER) for s in states))
-        for name in names
-    }
+    made = dict(states[0])
+    for state in states[1:]:
+        for name in made.keys() - state.keys():
+            made[name] |= NEVER
+        for name, definitions in state.items():
+            known = made.get(name, NEVER)
+            if known is not definitions:
+                made[name] = known | definitions
+    return made
 
 
 def split_variables(body, parameters):

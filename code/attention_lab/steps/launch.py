@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numba import float32, float64
+from numba.types import float16
 
 from attention_lab.axes import check_tile
 from attention_lab.contract import (
@@ -111,6 +112,12 @@ class Operands:
         """Allocate a device array in which nothing is written yet (NaN)."""
         return to_device(blank(shape, self.real))
 
+    def empty_out(self) -> Any:
+        """Allocate the output, in the dtype in which the queries are stored."""
+        call = self.call
+        shape = (call.B, call.H, call.L, call.D_v)
+        return to_device(np.full(shape, np.nan, self.q.dtype))
+
     def zeros(self, *shape: int) -> Any:
         """Give a result that no kernel has to compute, as the caller's kind."""
         return same_kind(np.zeros(shape, self.dtype), self.like)
@@ -141,17 +148,22 @@ def read_operands(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    *,
+    keep_half: bool = False,
 ) -> Operands:
     """Check the call and bring its arrays to the device.
 
-    Half precisions compute in float32. Arguments and errors:
+    Half precisions compute in float32, and become float32 here unless
+    `keep_half` leaves float16 to the kernel. Arguments and errors:
     `attention_lab.contract.check_attention_call`.
     """
     call = check_attention_call(
         query, key, value, attn_mask, is_causal, scale, enable_gqa
     )
     real = kernel_dtype("query", query)
-    q, k, v = (to_device(to_real(x, real)) for x in (query, key, value))
+    keep_half = keep_half and dtype_name(query) == "float16"
+    stored = float16 if keep_half else real
+    q, k, v = (to_device(to_real(x, stored)) for x in (query, key, value))
     return Operands(
         call=call,
         q=q,

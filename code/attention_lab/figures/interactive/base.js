@@ -163,7 +163,7 @@ export function button(label, onclick, key = null, attributes = {}) {
 
 /** The list of keys that `?` opens. */
 export function helpCard(lines, onclose) {
-  return h("section", { class: "attn-card", "aria-label": "Keys" },
+  return h("div", { class: "attn-card", role: "group", "aria-label": "Keys" },
     h("p", {}, "These keys act while the figure has focus."),
     h("dl", {}, ...lines.flatMap(([key, what]) =>
       [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
@@ -177,7 +177,7 @@ export function helpCard(lines, onclose) {
  * @param {() => void} onshow
  */
 export function predictionCard(question, onanswer, onshow) {
-  return h("section", { class: "attn-card", "aria-label": "Prediction" },
+  return h("div", { class: "attn-card", role: "group", "aria-label": "Prediction" },
     h("p", {}, h("strong", {}, "Predict first. "), question.text),
     question.table,
     h("div", { class: "attn-row", role: "group", "aria-label": "Your guess" },
@@ -290,7 +290,7 @@ color:inherit}
 font-size:14px;height:30px;line-height:20px;padding:0;color:inherit;
 white-space:nowrap}
 .attn-stage tr,.attn-stage thead{background:none!important;border:0}
-.attn-stage th,.attn-stage td{height:26px;padding:0;text-align:center;border:0;
+.attn-stage table th,.attn-stage table td{height:26px;padding:0;text-align:center;border:0;
 font-weight:400;color:inherit;vertical-align:middle}
 .attn-stage th[scope=row]{text-align:right;padding-right:5px}
 .attn-stage td.attn-cell{box-shadow:inset 0 0 0 .5px #6b7280;font-size:11.5px}
@@ -306,7 +306,9 @@ box-shadow:inset 0 -1px var(--line)}
 font-weight:700;border-radius:3px;color:#fff!important;line-height:20px;
 vertical-align:top}
 .attn-stage .attn-l{background:var(--l)}.attn-stage .attn-s{background:var(--s)}
-.attn-stage .attn-d{background:var(--d)}
+.attn-stage .attn-d{background:var(--d)}.attn-stage .attn-b{background:#5b6573}
+.attn-stage .attn-h{background:#8250c4}.attn-stage .attn-e{background:#75680a}
+.attn-stage .attn-p{background:#85604a}
 .attn-stage .attn-ok{background:var(--ok)}
 .attn-stage .attn-bad{background:var(--bad)}
 .attn-verdict{font-size:.95em}
