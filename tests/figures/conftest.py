@@ -18,8 +18,10 @@ from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
 from attention_lab.steps.follow_element import record_chains
 from attention_lab.steps.head_board import record_head_board
-from attention_lab.steps.patch_ledger import record_ledger
+from attention_lab.steps.ledger import record_ledger
+from attention_lab.steps.patch_ledger import record_patch_ledger
 from attention_lab.steps.qkv_map import record_packing_map
+from attention_lab.steps.saturation import record_saturation
 from figures.live_figures import LIVE_FIGURES
 
 
@@ -196,8 +198,14 @@ def chains():
 
 
 @pytest.fixture(scope="session")
-def ledger():
+def patch_ledger():
     """All recorded runs of the patch ledger; copy it before changing it."""
+    return record_patch_ledger()
+
+
+@pytest.fixture(scope="session")
+def ledger():
+    """All entries of the ledger; copy it before changing it."""
     return record_ledger()
 
 
@@ -211,6 +219,12 @@ def head_board():
 def packing_map():
     """All recorded runs of the packing map; copy it before changing it."""
     return record_packing_map()
+
+
+@pytest.fixture(scope="session")
+def saturation():
+    """All widths and masks; copy it before changing it."""
+    return record_saturation()
 
 
 @pytest.fixture(scope="session")

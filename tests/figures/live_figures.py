@@ -14,16 +14,20 @@ from attention_lab.figures import (
     draw_follow_element,
     draw_head_board,
     draw_kernel_lens,
+    draw_ledger,
     draw_patch_ledger,
     draw_qkv_map,
+    draw_saturation,
     draw_stage_card,
 )
 from attention_lab.figures.live import LiveFigure
 from attention_lab.steps.flash_theatre import record_theatre
 from attention_lab.steps.follow_element import record_chains
 from attention_lab.steps.head_board import record_head_board
-from attention_lab.steps.patch_ledger import record_ledger
+from attention_lab.steps.ledger import record_ledger
+from attention_lab.steps.patch_ledger import record_patch_ledger
 from attention_lab.steps.qkv_map import record_packing_map
+from attention_lab.steps.saturation import record_saturation
 from attention_lab.steps.stage_run import stage_run
 from figures.lens_kernels import record_lens_kernels
 
@@ -83,7 +87,7 @@ LIVE_FIGURES = {
         },
     ),
     "patch_ledger": Example(
-        functools.cache(lambda: draw_patch_ledger(record_ledger())),
+        functools.cache(lambda: draw_patch_ledger(record_patch_ledger())),
         bad={
             "schema": (lambda s: s.update(schema="patch_ledger.v9"), "v9"),
             "empty": (lambda s: s.update(runs=[]), "no run"),
@@ -187,6 +191,44 @@ LIVE_FIGURES = {
                 "of 4 heads, 2 key heads has 15 numbers, not 16",
             ),
             "large": (lambda s: s.update(E=64), "axis E has size 64"),
+        },
+    ),
+    "ledger": Example(
+        functools.cache(lambda: draw_ledger(record_ledger())),
+        bad={
+            "schema": (lambda s: s.update(schema="ledger.v9"), "v9"),
+            "empty": (lambda s: s.update(settings=[]), "is empty"),
+            "text": (
+                lambda s: s["settings"][1]["entries"][0][2].update(flops="9"),
+                "has 335 numbers, not 336",
+            ),
+            "short": (
+                lambda s: s["settings"][0]["entries"].pop(),
+                "has 280 numbers, not 336",
+            ),
+            "large": (
+                lambda s: s["settings"][0]["S"].extend([5, 6]),
+                "has size 6; at most 4",
+            ),
+        },
+    ),
+    "saturation": Example(
+        functools.cache(lambda: draw_saturation(record_saturation())),
+        bad={
+            "schema": (lambda s: s.update(schema="saturation.v9"), "v9"),
+            "empty": (lambda s: s.update(runs=[]), "recording is empty"),
+            "text": (
+                lambda s: s["runs"][1][2].update(entropy="low"),
+                "D 16, raw has 43 numbers, not 44",
+            ),
+            "short": (
+                lambda s: s["masks"][4]["keep"].pop(),
+                "causal, upper left has 69 numbers, not 70",
+            ),
+            "large": (
+                lambda s: s["mask_sizes"].__setitem__(1, 64),
+                "axis S has size 64; at most 7",
+            ),
         },
     ),
 }

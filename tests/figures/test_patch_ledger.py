@@ -19,20 +19,20 @@ SCRIPTS = Path(__file__).parent / "interactive"
 
 
 @pytest.fixture
-def spoilt(ledger):
+def spoilt(patch_ledger):
     """A copy of the recording that a test may spoil."""
-    return copy.deepcopy(ledger)
+    return copy.deepcopy(patch_ledger)
 
 
 @pytest.fixture(scope="module")
-def drawn(ledger):
-    return figures.draw_patch_ledger(ledger)
+def drawn(patch_ledger):
+    return figures.draw_patch_ledger(patch_ledger)
 
 
 @needs_node
 def test_the_script_passes_its_own_tests(ledger, tmp_path):
     recorded = tmp_path / "ledger.json"
-    recorded.write_text(json.dumps(ledger), encoding="utf-8")
+    recorded.write_text(json.dumps(patch_ledger), encoding="utf-8")
     script = SCRIPTS / "patch_ledger.test.mjs"
     ran = subprocess.run(
         [NODE, "--test", "--test-reporter=tap", script],
@@ -92,7 +92,7 @@ def test_another_query_has_other_numbers(ledger, texts):
         figures.draw_patch_ledger(ledger, query=16)
 
 
-def test_the_finding_is_computed_from_the_run(drawn, ledger):
+def test_the_finding_is_computed_from_the_run(drawn, patch_ledger):
     row = ledger["runs"][0]["weights"][6 * 16 : 7 * 16]
     best = max(range(16), key=row.__getitem__)
     assert f"{row[best] / 1000:.2f}·v{best}" in drawn.picture.finding
@@ -112,12 +112,12 @@ def test_a_wrong_axis_that_does_not_show_fails(spoilt):
     assert not figures.draw_patch_ledger(spoilt).passed
 
 
-def test_recorded_data_pass_and_are_the_state_of_the_page(drawn, ledger):
+def test_recorded_data_pass_and_are_the_state_of_the_page(drawn, patch_ledger):
     assert drawn.passed
     soup = BeautifulSoup(drawn._repr_html_(), "html.parser")
     (figure,) = soup.find_all("figure")
     state = json.loads(figure.select_one("script.attn-state").string)
-    assert state == json.loads(json.dumps(ledger))
+    assert state == json.loads(json.dumps(patch_ledger))
     assert len(figure.select(".attn-static svg")) == 8
     assert len(figure.select("figcaption details tbody tr")) == 17
 
@@ -132,7 +132,7 @@ def test_names_from_the_data_are_shown_as_text(spoilt):
     assert not soup.find_all("b")
 
 
-def test_the_data_and_the_module_are_light(ledger):
+def test_the_data_and_the_module_are_light(patch_ledger):
     text = json.dumps(ledger, separators=(",", ":"))
     assert len(gzip.compress(text.encode())) <= 20_000
     module = joined("patch_ledger")

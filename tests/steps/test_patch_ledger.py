@@ -15,7 +15,7 @@ CHECKS = ("sum", "output", "shuffle")
 
 @pytest.fixture(scope="module")
 def ledger():
-    return step.record_ledger()
+    return step.record_patch_ledger()
 
 
 def runs_of(data, **wanted):
@@ -126,7 +126,7 @@ def test_the_data_are_small_plain_and_say_how_they_were_made(ledger):
 def test_the_same_seed_gives_the_same_data_and_another_does_not(ledger):
     few = {"digits": (13,), "temperatures": (1,)}
     first, again, other = (
-        step.record_ledger(**few, seed=seed) for seed in (0, 0, 1)
+        step.record_patch_ledger(**few, seed=seed) for seed in (0, 0, 1)
     )
     assert first == again
     changed = [
@@ -158,7 +158,7 @@ def counts_places(q, k, v, scale):
 )
 def test_a_planted_mistake_is_off(monkeypatch, name, mistake, check):
     monkeypatch.setattr(step, name, mistake)
-    data = step.record_ledger(digits=(13,), temperatures=(1,))
+    data = step.record_patch_ledger(digits=(13,), temperatures=(1,))
     for run in runs_of(data, axis="S"):
         assert run[f"{check}_error"] > 10 * run[f"{check}_bound"]
 
@@ -173,4 +173,4 @@ def test_a_planted_mistake_is_off(monkeypatch, name, mistake, check):
 )
 def test_nothing_to_run_is_refused(options, says):
     with pytest.raises(ValueError, match=says):
-        step.record_ledger(**options)
+        step.record_patch_ledger(**options)

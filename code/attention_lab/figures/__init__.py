@@ -19,6 +19,7 @@ from attention_lab.figures.follow_element import draw_follow_element
 from attention_lab.figures.head_board import draw_head_board
 from attention_lab.figures.heatmap import draw_heatmap
 from attention_lab.figures.kernel_lens import draw_kernel_lens
+from attention_lab.figures.ledger import draw_ledger
 from attention_lab.figures.live import LiveFigure, live
 from attention_lab.figures.memory_strip import draw_memory_strip
 from attention_lab.figures.packing_map import draw_packing
@@ -28,6 +29,7 @@ from attention_lab.figures.picture import Panel, Picture, Table, Verdict
 from attention_lab.figures.qkv_map import draw_qkv_map
 from attention_lab.figures.running_softmax import draw_running_softmax
 from attention_lab.figures.running_trace import trace_of_row
+from attention_lab.figures.saturation import draw_saturation
 from attention_lab.figures.shape_boxes import draw_shapes
 from attention_lab.figures.stage_card import draw_stage_card
 from attention_lab.figures.tile_board import draw_tiles
@@ -47,12 +49,14 @@ __all__ = [
     "draw_head_board",
     "draw_heatmap",
     "draw_kernel_lens",
+    "draw_ledger",
     "draw_memory_strip",
     "draw_packing",
     "draw_patch_ledger",
     "draw_patches",
     "draw_qkv_map",
     "draw_running_softmax",
+    "draw_saturation",
     "draw_shape_flow",
     "draw_shapes",
     "draw_stage_card",

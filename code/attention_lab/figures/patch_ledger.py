@@ -36,7 +36,7 @@ def draw_patch_ledger(
 
     Parameters
     ----------
-    recording : what `attention_lab.steps.patch_ledger.record_ledger` returns
+    recording : what `attention_lab.steps.patch_ledger.record_patch_ledger` returns
         (schema "patch_ledger.v1"). The first run is the picture's.
     query : the patch whose row is drawn.
     title : heading of the figure.

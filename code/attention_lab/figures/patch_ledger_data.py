@@ -46,7 +46,7 @@ def read_ledger(recording: Any) -> dict[str, Any]:
     """
     if not isinstance(recording, Mapping):
         raise ValueError(
-            "recording must be a mapping, as record_ledger returns it, not "
+            "recording must be a mapping, as record_patch_ledger returns it, not "
             f"{type(recording).__name__}"
         )
     schema = read_field(recording, "schema", "recording")

@@ -50,7 +50,7 @@ class Source(NamedTuple):
     runs_wrong: bool
 
 
-def record_ledger(
+def record_patch_ledger(
     digits: Sequence[int] = DIGITS,
     temperatures: Sequence[float] = TEMPERATURES,
     *,

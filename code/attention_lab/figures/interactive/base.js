@@ -119,6 +119,12 @@ export function checkList(name, list, size) {
   }
 }
 
+/** Refuse a list that has not as many finite numbers as it needs. */
+export function needs(what, numbers, wanted) {
+  const found = numbers.filter(Number.isFinite).length;
+  if (found !== wanted) throw new Refusal(`${what} has ${found} numbers, not ${wanted}.`);
+}
+
 /** Show a sentence where the figure would be. */
 export function refuse(el, sentence) {
   el.replaceChildren(
@@ -257,6 +263,11 @@ export function decimal(x, places = 2) {
   if (x === null) return "−∞";
   const text = x.toFixed(places);
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
+}
+
+/** A whole number, in groups of three digits. */
+export function count(n) {
+  return n.toLocaleString("en");
 }
 
 /** A number in at most four characters, for a cell: .5, −1.3, −120. */

@@ -153,6 +153,26 @@ export function walk(step, what) {
 }
 
 /**
+ * The tools, keys and help of a figure that is walked step by step.
+ * @param {(by: number) => void} step which stays inside by itself
+ * @param {string} what is walked, as in "tile"
+ */
+export function walk(step, what) {
+  const [forth, back] = [() => step(1), () => step(-1)];
+  return {
+    tools: [["Step", forth, "Space"], ["Back", back, "PgUp"]],
+    keys: {
+      " ": forth, PageDown: forth, PageUp: back,
+      Home: () => step(-1e9), End: () => step(1e9),
+    },
+    help: [
+      ["Space", `the next ${what} (also PgDn)`], ["PgUp", `the ${what} before`],
+      ["Home, End", `the first and the last ${what}`],
+    ],
+  };
+}
+
+/**
  * Build the frame.
  * @param {HTMLElement} el
  * @param {object} parts
@@ -260,7 +280,12 @@ export function scene(el, parts) {
         `the run says ${question.options[question.answer]}` +
         (Number(given) === question.answer ? ": right." : ".");
     },
-    closeCard() { card.replaceChildren(); },
+    /** Close what asks, which is about another state; a focus in it goes home. */
+    closeCard() {
+      const hadFocus = card.contains(document.activeElement);
+      card.replaceChildren();
+      if (hadFocus) parts.home();
+    },
     /** Offer a question when the figure opens; the focus stays where it is. */
     open() {
       const question = parts.question();
