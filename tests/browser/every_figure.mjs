@@ -276,5 +276,8 @@ const CHECKS = {
   },
 };
 
+// Speed is measured on its own; all else may run beside something.
+const chosen = Object.entries(CHECKS).filter(([what]) =>
+  what.includes("100 ms") === settings.isSpeed);
 await report(Object.fromEntries(Object.keys(settings.figures).flatMap((name) =>
-  Object.entries(CHECKS).map(([what, run]) => [`${name}: ${what}`, (check) => run(name, check)]))));
+  chosen.map(([what, run]) => [`${name}: ${what}`, (check) => run(name, check)]))));

@@ -59,12 +59,14 @@ export async function report(checks) {
   const found = {};
   for (const [name, check] of Object.entries(checks)) {
     const complaints = [];
+    const began = performance.now();
     try {
       await check((isTrue, complaint) => { if (!isTrue) complaints.push(complaint); });
     } catch (error) {
       complaints.push(error.stack);
     }
     found[name] = complaints;
+    process.stderr.write(`${((performance.now() - began) / 1000).toFixed(1)} s ${name}\n`);
     for (const context of browser.contexts()) await context.close();
   }
   await browser.close();
