@@ -197,6 +197,7 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
         print(f"  {each['name']:48} {least:>7} {value:>7}  {each['verdict']}")
     wrong = [r.name for section in made for r in section.readings if r.is_wrong]
     found["wrong"] = wrong
+    found["seconds"] = time.monotonic() - STARTED
     save(options, found)
     print(f"\n{found['seconds']:.0f} s; wrong: {', '.join(wrong) or 'nothing'}")
     return found
