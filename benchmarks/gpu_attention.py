@@ -3,7 +3,9 @@
 FLOP are those of the products that attention needs: 4·B·H·L·S·D forward, 10
 backward, half of both with a causal mask. A rung that multiplies more often
 (the backward pass does: 14) gets no credit for it. "of SDPA" is torch's time
-divided by ours, in the same precision and the same rounds: 1 is as fast.
+divided by that of our kernels, in the same precision and the same rounds: 1 is
+as fast. "whole call" is what else our function does on the GPU too: it fills
+its results with NaN, in which a missing store would show.
 """
 
 from collections.abc import Callable
@@ -76,11 +78,9 @@ def why_no_flash(dtype: str) -> str:
     return "torch's SDPA is not FlashAttention below compute capability 8.0"
 
 
-def forward_task(
-    kernel: str, size: Size, title: str, table: dict[str, Any] = FORWARD
-) -> Task:
+def forward_task(kernel: str, size: Size, title: str) -> Task:
     """Time a forward kernel alone, its whole call, and torch's SDPA."""
-    run, dtype = table[kernel]
+    run, dtype = FORWARD[kernel]
     name = f"{kernel}, {title}"
 
     def measure(seconds: float) -> Reading:
@@ -106,6 +106,7 @@ def forward_task(
             "of SDPA": times.ms["sdpa"] / times.ms["alone"],
             **compared_with_peak(dtype, rate),
             "whole call ms": times.ms["call"],
+            "whole call of SDPA": times.ms["sdpa"] / times.ms["call"],
             "SDPA ms": times.ms["sdpa"],
             "rounds": times.rounds,
         }
@@ -116,7 +117,7 @@ def forward_task(
 
 
 def why_not_measured(kernel: str) -> str:
-    """Say why a kernel is not what its name says on this GPU, or "" ."""
+    """Say why a kernel is not what its name says on this GPU, or ""."""
     if "tensor core" not in kernel:
         return ""
     from attention_lab.gpu.tensor_core import choose_mma

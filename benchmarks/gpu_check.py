@@ -8,9 +8,9 @@ time budget and names what it left out. Prints tables and the targets, writes
 `benchmarks/results/gpu_check.json`, and exits with 1 if a kernel is wrong or a
 measurement broke off; a missed target is no error.
 
-`--dry-run` needs no GPU: the kernels run on the recorder at small sizes, and
-whatever needs a GPU says so instead of showing a number. It writes a file only
-with `--out`. `--quick` takes small sizes for the comparison with float64.
+`--dry-run` needs no GPU: the kernels run on the recorder, and whatever needs a
+GPU says so instead of showing a number. `--quick` takes small sizes for the
+comparison with float64. Both write a file only with `--out`.
 
 The JSON, version `gpu_check.v1`: `machine`, `seed`, `method` (how times were
 taken), `is_dry_run`, `seconds`; `sections`, by name, with `budget_s`,
@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-STARTED = time.monotonic()
 OUT = HERE / "results" / "gpu_check.json"
 LIMIT_S = 360
 #: Kept free for what no section counts: starting, and writing the file.
@@ -161,8 +160,13 @@ def why_no_gpu(is_dry_run: bool) -> str:
     return ""
 
 
-def check(options: argparse.Namespace) -> dict[str, Any]:
-    """Run all sections, print them, and return what goes into the file."""
+def check(options: argparse.Namespace, started: float) -> dict[str, Any]:
+    """Run all sections, print them, and return what goes into the file.
+
+    Parameters
+    ----------
+    started : when the six minutes began, on the clock `time.monotonic`.
+    """
     import torch
     from gpu_readings import judge
     from gpu_timer import METHOD
@@ -171,6 +175,8 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     no_gpu = why_no_gpu(options.dry_run)
+    if options.out is None and not no_gpu and not options.quick:
+        options.out = OUT
     found: dict[str, Any] = {
         "version": "gpu_check.v1",
         "machine": about(no_gpu),
@@ -184,10 +190,10 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
     print(f"\n{METHOD}\n")
     made = sections(options.quick)
     for section in made:
-        section.run(no_gpu, STARTED + LIMIT_S - SPARE_S)
+        section.run(no_gpu, started + LIMIT_S - SPARE_S)
         print(section.table(), "\n", flush=True)
         found["sections"][section.name] = section.as_json()
-        found["seconds"] = time.monotonic() - STARTED
+        found["seconds"] = time.monotonic() - started
         save(options, found)  # a later section may take the process with it
     found["targets"] = [judge(target, made) for target in targets()]
     print("targets")
@@ -197,7 +203,7 @@ def check(options: argparse.Namespace) -> dict[str, Any]:
         print(f"  {each['name']:48} {least:>7} {value:>7}  {each['verdict']}")
     wrong = [r.name for section in made for r in section.readings if r.is_wrong]
     found["wrong"] = wrong
-    found["seconds"] = time.monotonic() - STARTED
+    found["seconds"] = time.monotonic() - started
     save(options, found)
     print(f"\n{found['seconds']:.0f} s; wrong: {', '.join(wrong) or 'nothing'}")
     return found
@@ -212,6 +218,7 @@ def save(options: argparse.Namespace, found: dict[str, Any]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Read the command line, check, and return the exit status."""
+    started = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help=f"default: {OUT.name}")
     parser.add_argument("--quick", action="store_true", help="small sizes")
@@ -233,11 +240,10 @@ def main(arguments: list[str] | None = None) -> int:
         if not runs_on_gpu():
             print("No GPU works here: add --dry-run.", file=sys.stderr)
             return 2
-        options.out = options.out or OUT
-        left_s = LIMIT_S - (time.monotonic() - STARTED)
+        left_s = LIMIT_S - (time.monotonic() - started)
         faulthandler.dump_traceback_later(left_s, exit=True)
     try:
-        return 1 if check(options)["wrong"] else 0
+        return 1 if check(options, started)["wrong"] else 0
     finally:
         faulthandler.cancel_dump_traceback_later()
 

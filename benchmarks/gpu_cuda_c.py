@@ -12,7 +12,7 @@ from typing import Any
 from gpu_attention import CAUSAL, FULL, Size, inputs
 from gpu_cases import CASES, Case, forward_answer, question
 from gpu_correct import UNIT, placed, verdict
-from gpu_nvrtc import CudaCError, Function, Prepared, compile_cubin
+from gpu_nvrtc import MAJORS, CudaCError, Function, Prepared, compile_cubin
 from gpu_readings import Reading, Task
 from gpu_timer import launches_of, medians, replay
 
@@ -46,7 +46,10 @@ def build(D: int, D_v: int, is_causal: bool) -> Function:
     }
     options = [f"-D{name}={number}" for name, number in defined.items()]
     source = SOURCE.read_text(encoding="utf-8")
-    cubin = compile_cubin(source, f"sm_{major}{minor}", *options)
+    # The driver loads what torch's own version of CUDA makes.
+    majors = (int(torch.version.cuda.partition(".")[0]), *MAJORS)
+    architecture = f"sm_{major}{minor}"
+    cubin = compile_cubin(source, architecture, *options, majors=majors)
     return Function(cubin, KERNEL)
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-#: The newest first.
+#: The newest first; the caller may know better.
 MAJORS = (13, 12, 11)
 #: What Numba uses: fused multiply-add, and exact division and roots. These are
 #: NVRTC's defaults; they stand here so that nobody has to look them up.
@@ -21,30 +21,39 @@ class CudaCError(RuntimeError):
     """What NVRTC or the driver refused, with its own words."""
 
 
-def load_nvrtc() -> ctypes.CDLL:
+def load_nvrtc(majors: tuple[int, ...] = MAJORS) -> ctypes.CDLL:
     """Load NVRTC from the system, or from the wheels of torch and NVIDIA.
+
+    Parameters
+    ----------
+    majors : versions of CUDA, the first that is there is taken.
 
     Raises
     ------
     CudaCError
         If it is in neither place.
     """
-    names = [f"libnvrtc.so.{major}" for major in MAJORS]
-    wheels = [
-        str(path)
-        for name in names
-        for entry in sys.path
-        for path in Path(entry or ".").glob(f"nvidia/*/lib/{name}*")
-    ]
-    for name in [*names, *wheels]:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
+    names = [f"libnvrtc.so.{major}" for major in majors]
+    for name in names:
+        wheels = [
+            str(path)
+            for entry in sys.path
+            for path in Path(entry or ".").glob(f"nvidia/*/lib/{name}*")
+        ]
+        for library in (name, *wheels):
+            try:
+                return ctypes.CDLL(library)
+            except OSError:
+                continue
     raise CudaCError(f"no NVRTC found ({', '.join(names)})")
 
 
-def compile_cubin(source: str, architecture: str, *options: str) -> bytes:
+def compile_cubin(
+    source: str,
+    architecture: str,
+    *options: str,
+    majors: tuple[int, ...] = MAJORS,
+) -> bytes:
     """Compile CUDA C for an architecture such as "sm_90".
 
     Raises
@@ -52,7 +61,7 @@ def compile_cubin(source: str, architecture: str, *options: str) -> bytes:
     CudaCError
         If there is no NVRTC, or it refuses the source; with its first words.
     """
-    nvrtc = load_nvrtc()
+    nvrtc = load_nvrtc(majors)
     program = ctypes.c_void_p()
     check_nvrtc(
         nvrtc,
