@@ -30,7 +30,7 @@ def drawn(patch_ledger):
 
 
 @needs_node
-def test_the_script_passes_its_own_tests(ledger, tmp_path):
+def test_the_script_passes_its_own_tests(patch_ledger, tmp_path):
     recorded = tmp_path / "ledger.json"
     recorded.write_text(json.dumps(patch_ledger), encoding="utf-8")
     script = SCRIPTS / "patch_ledger.test.mjs"
@@ -50,16 +50,16 @@ def weight_text(thousandths):
     return figures.patch_ledger.weight_text(thousandths / 1000)
 
 
-def test_the_digit_shows_the_weights_of_its_query(drawn, ledger, texts):
-    run = ledger["runs"][0]
+def test_the_digit_shows_the_weights_of_its_query(drawn, patch_ledger, texts):
+    run = patch_ledger["runs"][0]
     words = texts(drawn.picture.panels[1:2])
     assert "weights of patch 6" in words
     row = run["weights"][6 * 16 : 7 * 16]
     assert words[1:] == [weight_text(weight) for weight in row]
 
 
-def test_the_ledger_lists_them_largest_first(drawn, ledger, texts):
-    run = ledger["runs"][0]
+def test_the_ledger_lists_them_largest_first(drawn, patch_ledger, texts):
+    run = patch_ledger["runs"][0]
     words = texts(drawn.picture.panels[2:3])
     row = run["weights"][6 * 16 : 7 * 16]
     order = [int(w[3:]) for w in words if w.startswith("· v")]
@@ -71,29 +71,29 @@ def test_the_ledger_lists_them_largest_first(drawn, ledger, texts):
 
 
 def test_the_trained_heads_and_the_mistake_stand_beside_it(
-    drawn, ledger, texts
+    drawn, patch_ledger, texts
 ):
     panels = drawn.picture.panels
     assert len(panels) == 3 + 4 + 1
     for head, panel in enumerate(panels[3:7]):
         assert texts([panel])[0] == f"trained model, head {head}"
-    wrong = next(run for run in ledger["runs"] if run["axis"] == "L")
+    wrong = next(run for run in patch_ledger["runs"] if run["axis"] == "L")
     total = wrong["sums"][6] / 1000
     assert texts(panels[7:])[0] == f"wrong axis: sum {total:.2f}"
     assert abs(total - 1) > 0.1
 
 
-def test_another_query_has_other_numbers(ledger, texts):
-    other = figures.draw_patch_ledger(ledger, query=9).picture
-    row = ledger["runs"][0]["weights"][9 * 16 : 10 * 16]
+def test_another_query_has_other_numbers(patch_ledger, texts):
+    other = figures.draw_patch_ledger(patch_ledger, query=9).picture
+    row = patch_ledger["runs"][0]["weights"][9 * 16 : 10 * 16]
     assert texts(other.panels[1:2])[1:] == [weight_text(w) for w in row]
     assert "patch 9" in other.finding
     with pytest.raises(ValueError, match="query = 16 is outside axis L"):
-        figures.draw_patch_ledger(ledger, query=16)
+        figures.draw_patch_ledger(patch_ledger, query=16)
 
 
 def test_the_finding_is_computed_from_the_run(drawn, patch_ledger):
-    row = ledger["runs"][0]["weights"][6 * 16 : 7 * 16]
+    row = patch_ledger["runs"][0]["weights"][6 * 16 : 7 * 16]
     best = max(range(16), key=row.__getitem__)
     assert f"{row[best] / 1000:.2f}·v{best}" in drawn.picture.finding
 
@@ -133,7 +133,7 @@ def test_names_from_the_data_are_shown_as_text(spoilt):
 
 
 def test_the_data_and_the_module_are_light(patch_ledger):
-    text = json.dumps(ledger, separators=(",", ":"))
+    text = json.dumps(patch_ledger, separators=(",", ":"))
     assert len(gzip.compress(text.encode())) <= 20_000
     module = joined("patch_ledger")
     for forbidden in ("eval(", "fetch(", "XMLHttpRequest", "innerHTML"):

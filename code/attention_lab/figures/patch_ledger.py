@@ -36,8 +36,8 @@ def draw_patch_ledger(
 
     Parameters
     ----------
-    recording : what `attention_lab.steps.patch_ledger.record_patch_ledger` returns
-        (schema "patch_ledger.v1"). The first run is the picture's.
+    recording : what `record_patch_ledger` of `attention_lab.steps.patch_ledger`
+        returns (schema "patch_ledger.v1"). The first run is the picture's.
     query : the patch whose row is drawn.
     title : heading of the figure.
 

@@ -46,8 +46,8 @@ def read_ledger(recording: Any) -> dict[str, Any]:
     """
     if not isinstance(recording, Mapping):
         raise ValueError(
-            "recording must be a mapping, as record_patch_ledger returns it, not "
-            f"{type(recording).__name__}"
+            "recording must be a mapping, as record_patch_ledger returns it, "
+            f"not {type(recording).__name__}"
         )
     schema = read_field(recording, "schema", "recording")
     if schema != SCHEMA:

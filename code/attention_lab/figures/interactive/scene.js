@@ -153,26 +153,6 @@ export function walk(step, what) {
 }
 
 /**
- * The tools, keys and help of a figure that is walked step by step.
- * @param {(by: number) => void} step which stays inside by itself
- * @param {string} what is walked, as in "tile"
- */
-export function walk(step, what) {
-  const [forth, back] = [() => step(1), () => step(-1)];
-  return {
-    tools: [["Step", forth, "Space"], ["Back", back, "PgUp"]],
-    keys: {
-      " ": forth, PageDown: forth, PageUp: back,
-      Home: () => step(-1e9), End: () => step(1e9),
-    },
-    help: [
-      ["Space", `the next ${what} (also PgDn)`], ["PgUp", `the ${what} before`],
-      ["Home, End", `the first and the last ${what}`],
-    ],
-  };
-}
-
-/**
  * Build the frame.
  * @param {HTMLElement} el
  * @param {object} parts
