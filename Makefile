@@ -15,10 +15,10 @@ SOURCES := $(shell find code -type f \( -name '*.py' -o -name '*.js' \) | sort)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup browser test test-browser lint format notebooks book serve check hooks clean
+.PHONY: help setup browser test test-browser gpu-check lint format notebooks book serve check hooks clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The compile cards need NVIDIA's compiler, which exists as wheels for Linux on
 # x86-64. Elsewhere, and with COMPILER= on the command line, their tests skip.
@@ -61,6 +61,11 @@ test: $(READY) $(COMPILER_READY)  ## run the tests, every chapter's cells includ
 # Not beside other tests: it measures how fast the figures answer.
 test-browser: $(READY) $(BROWSER_READY)  ## try every figure in a browser, also on the built site
 	$(BIN)/python -m pytest tests/browser
+
+# .venv has torch for CPUs only: this takes a Python whose torch sees the GPU.
+GPU_PYTHON ?= $(PYTHON)
+gpu-check:  ## try every kernel on this machine's GPU: results, speed, memory (6 min)
+	PYTHONPATH=code $(GPU_PYTHON) benchmarks/gpu_check.py $(GPU_CHECK_ARGS)
 
 lint: $(READY)  ## check style, spelling, and that the notebooks are up to date
 	$(BIN)/ruff check $(CHECKED)
