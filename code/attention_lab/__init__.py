@@ -6,9 +6,9 @@ Read the modules in this order:
 2. `reference`: attention in float64 NumPy, slow and obvious.
 3. `masks`: who may attend to whom.
 4. `steps.scaled_dot_product`, `steps.multi_head`, `steps.fused_qkv`,
-   `steps.online_softmax`, `steps.flash_forward`, `steps.flash_backward`: one
-   module per chapter; `steps.flash_attention` is their end, an operation of
-   PyTorch.
+   `steps.online_softmax`, `steps.flash_forward`, `steps.flash_backward`,
+   `steps.vision`: one module per chapter; `steps.flash_attention` is the end
+   of the flash chapters, an operation of PyTorch.
 5. `gpu`: where the CUDA kernels run.
 6. `verify`: the checks that the reader sees, and the verifier of functions,
    modules and kernels.

@@ -1,5 +1,6 @@
 """The book's inputs: one digit, small primes, coded positions."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,24 @@ def load_digit(index: int = DIGIT) -> Float[np.ndarray, "8 8"]:
     >>> load_digit().shape
     (8, 8)
     """
-    return (load_digits().images[index] / 16.0).astype(np.float32)
+    return (_digits().images[index] / 16.0).astype(np.float32)
+
+
+def digit_label(index: int = DIGIT) -> int:
+    """Return which digit 0 … 9 an image shows.
+
+    Examples
+    --------
+    >>> digit_label()
+    3
+    """
+    return int(_digits().target[index])
+
+
+@functools.cache
+def _digits() -> Any:
+    """Read all digits once: it takes longer than most cells of the book."""
+    return load_digits()
 
 
 def to_patches(

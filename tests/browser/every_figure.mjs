@@ -198,7 +198,7 @@ const CHECKS = {
   async "print and a browser without scripts get the picture"(name, check) {
     const page = await open(`${name}-light.html`);
     await page.emulateMedia({ media: "print" });
-    check(await page.locator("figure svg").first().isVisible(), "print lacks the picture");
+    check(await page.locator("figure .attn-static svg").first().isVisible(), "print lacks the picture");
     check(!(await stage(page).isVisible()), "print has the stage");
     const still = await open(`${name}-light.html`, { javaScriptEnabled: false, width: 320 });
     check(await still.locator("figure svg").last().isVisible(), "the picture is hidden");

@@ -17,6 +17,12 @@ from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
 from attention_lab.steps.follow_element import record_chains
+from attention_lab.steps.head_board import record_head_board
+from attention_lab.steps.ledger import record_ledger
+from attention_lab.steps.patch_ledger import record_patch_ledger
+from attention_lab.steps.qkv_map import record_packing_map
+from attention_lab.steps.saturation import record_saturation
+from figures.live_figures import LIVE_FIGURES
 
 
 def _problems(panel):
@@ -192,7 +198,37 @@ def chains():
 
 
 @pytest.fixture(scope="session")
-def every_picture(theatre, chains):
+def patch_ledger():
+    """All recorded runs of the patch ledger; copy it before changing it."""
+    return record_patch_ledger()
+
+
+@pytest.fixture(scope="session")
+def ledger():
+    """All entries of the ledger; copy it before changing it."""
+    return record_ledger()
+
+
+@pytest.fixture(scope="session")
+def head_board():
+    """All recorded runs of the head board; copy it before changing it."""
+    return record_head_board()
+
+
+@pytest.fixture(scope="session")
+def packing_map():
+    """All recorded runs of the packing map; copy it before changing it."""
+    return record_packing_map()
+
+
+@pytest.fixture(scope="session")
+def saturation():
+    """All widths and masks; copy it before changing it."""
+    return record_saturation()
+
+
+@pytest.fixture(scope="session")
+def every_picture():
     """One picture of each kind, at sizes that are different primes."""
     rng = np.random.default_rng(0)
     B, H, L, S, D = 2, 3, 5, 7, 11
@@ -233,8 +269,7 @@ def every_picture(theatre, chains):
             TILE_S=4, tile_row=2, output_error=2e-16, lse_error=0.0,
             tolerance=1e-12, provenance="a test",
         ),
-        "theatre": figures.draw_flash_theatre(theatre).picture,
-        "follow": figures.draw_follow_element(chains).picture,
+        **{name: e.make().picture for name, e in LIVE_FIGURES.items()},
         "map": figures.draw_attention_map(image, looks, query=6),
         "flow": shape_flow_picture(x),
         "heatmap": figures.draw_heatmap(weights[0, 0]),

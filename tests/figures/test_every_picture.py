@@ -5,10 +5,11 @@ import pytest
 
 from attention_lab import figures
 from attention_lab.figures.marks import Box, Label
+from figures.live_figures import LIVE_FIGURES
 
 NAMES = [
     "shapes", "order", "strip", "packing", "running", "tiles", "flash", "map",
-    "heatmap", "patches", "flow", "theatre", "follow",
+    "heatmap", "patches", "flow", *LIVE_FIGURES,
 ]  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def draw_attention_map(
     check_size("heads", "H", len(chosen), MOST_HEADS)
     if not chosen:
         raise ValueError("heads is empty: there is no head to draw")
-    panels = [_image_panel(image, count, query)]
+    panels = [layout_query(image, count, query)]
     panels += [
         layout_attention(
             image, stack[head, query], query, head if many else None
@@ -144,13 +144,21 @@ def patches_per_side(image: np.ndarray, patches: int) -> int:
 
 
 def layout_attention(
-    image: np.ndarray, weights_S: np.ndarray, query: int, head: int | None
+    image: np.ndarray,
+    weights_S: np.ndarray,
+    query: int,
+    head: int | None,
+    name: str | None = None,
 ) -> Panel:
-    """Return the image with a weight on every patch."""
+    """Return the image with a weight on every patch.
+
+    `name` is the panel's own; without it the head or the query names it.
+    """
     count = math.isqrt(weights_S.size)
     size = _SIDE / count
-    if head is None:
-        marks: list[Mark] = [heading(0, 8, f"weights of patch {query}")]
+    if head is None or name is not None:
+        text = name or f"weights of patch {query}"
+        marks: list[Mark] = [heading(0, 8, text)]
     else:
         marks = axis_name(0, 8, "H", head)[0]
     marks += _pixels(image)
@@ -180,7 +188,7 @@ def layout_attention(
     )  # fmt: skip
 
 
-def _image_panel(image: np.ndarray, count: int, query: int) -> Panel:
+def layout_query(image: np.ndarray, count: int, query: int) -> Panel:
     """Return the image alone, its patches numbered, the query marked."""
     size = _SIDE / count
     marks: list[Mark] = axis_name(0, 8, "L", query, noun="query patch")[0]
@@ -202,8 +210,9 @@ def _pixels(image: np.ndarray) -> list[Mark]:
     """Draw the pixels, the smallest as paper and the largest as ink."""
     low, span = float(image.min()), float(np.ptp(image)) or 1.0
     side = _SIDE / image.shape[0]
-    marks: list[Mark] = []
-    for row, column in np.ndindex(image.shape):
+    paper = pixel_color(0)
+    marks: list[Mark] = [Box(0, _TOP, _SIDE, _SIDE, fill=paper, edge=paper)]
+    for row, column in np.argwhere(image > low).tolist():
         fill = pixel_color((float(image[row, column]) - low) / span)
         x, y = column * side, row * side + _TOP
         # Its own colour as the edge closes the hairline between pixels.

@@ -313,6 +313,41 @@ def read_field(step: Any, field: str, place: str) -> Any:
     raise ValueError(f"{place} has no {field!r}")
 
 
+def read_recording(recording: Any, schema: str) -> list[Any]:
+    """Return the runs of a recording that a figure can draw.
+
+    Raises
+    ------
+    ValueError
+        If it is no mapping, has another schema, no seed, no dtype or no run.
+
+    Examples
+    --------
+    >>> read_recording({"schema": "head_board.v0"}, "head_board.v1")
+    Traceback (most recent call last):
+    ValueError: recording has schema 'head_board.v0'; this figure draws \
+'head_board.v1'
+    """
+    if not isinstance(recording, Mapping):
+        raise ValueError(
+            "recording must be a mapping, as the function that records it "
+            f"returns it, not {type(recording).__name__}"
+        )
+    found = read_field(recording, "schema", "recording")
+    if found != schema:
+        raise ValueError(
+            f"recording has schema {found!r}; this figure draws {schema!r}"
+        )
+    as_whole("recording.seed", read_field(recording, "seed", "recording"))
+    as_text("recording.dtype", read_field(recording, "dtype", "recording"))
+    runs = as_sequence(
+        "recording.runs", read_field(recording, "runs", "recording"), "a list"
+    )
+    if not runs:
+        raise ValueError("recording.runs is empty: there is nothing to draw")
+    return runs
+
+
 def shown_places(size: int, largest: int) -> list[int | None]:
     """Return which of `size` places are drawn; None stands for the gap.
 

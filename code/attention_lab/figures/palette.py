@@ -44,6 +44,7 @@ STATE_COLORS = {
     "right": "#1a7f37",
     "wrong": "#c92a2a",
     "kept": "#bcd7ef",
+    "written": "#3d5a80",
     "skipped": "#d9dce1",
 }
 

@@ -150,6 +150,18 @@ def hatch(
     return Stroke(tuple(lines), color=color, width=0.8)
 
 
+def empty_grid(
+    x: float, y: float, columns: int, rows: int, width: float, height: float
+) -> Stroke:
+    """Return the lines of empty cells of one size."""
+    right, bottom = x + columns * width, y + rows * height
+    across = [y + n * height for n in range(rows + 1)]
+    down = [x + n * width for n in range(columns + 1)]
+    lines = [((x, place), (right, place)) for place in across]
+    lines += [((place, y), (place, bottom)) for place in down]
+    return Stroke(tuple(lines), color=FAINT, width=0.6)
+
+
 def heading(x: float, y: float, text: str) -> Label:
     """Return a panel's name."""
     return Label(x, y, text, 13, anchor="start", bold=True)

@@ -100,6 +100,15 @@ class Verdict:
                 f"passed must be True or False, not {self.passed!r}"
             )
 
+    def as_data(self) -> dict[str, Any]:
+        """Return the verdict as a script shows it, see `base.js`."""
+        return {
+            "label": self.label,
+            "passed": bool(self.passed),
+            "value": self.value,
+            "held": f"{self.tolerance}; {self.provenance}",
+        }
+
     def __str__(self) -> str:
         sign = "✓" if self.passed else "✗"
         return (

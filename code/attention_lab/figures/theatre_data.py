@@ -5,7 +5,6 @@ live kernel may hand it other data.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from attention_lab.axes import ShapeMismatch
@@ -17,6 +16,7 @@ from attention_lab.figures.data import (
     as_whole,
     check_size,
     read_field,
+    read_recording,
 )
 
 SCHEMA = "flash_theatre.v1"
@@ -43,27 +43,11 @@ def read_theatre(recording: Any) -> dict[str, Any]:
     ValueError: recording has schema 'flash_theatre.v0'; this figure draws \
 'flash_theatre.v1'
     """
-    if not isinstance(recording, Mapping):
-        raise ValueError(
-            "recording must be a mapping, as record_theatre returns it, not "
-            f"{type(recording).__name__}"
-        )
-    schema = read_field(recording, "schema", "recording")
-    if schema != SCHEMA:
-        raise ValueError(
-            f"recording has schema {schema!r}; this figure draws {SCHEMA!r}"
-        )
-    as_whole("recording.seed", read_field(recording, "seed", "recording"))
-    as_text("recording.dtype", read_field(recording, "dtype", "recording"))
+    runs = read_recording(recording, SCHEMA)
     D = as_whole(
         "recording.D", read_field(recording, "D", "recording"), least=1
     )
     check_size("recording", "D", D, MOST_CHANNELS)
-    runs = as_sequence(
-        "recording.runs", read_field(recording, "runs", "recording"), "a list"
-    )
-    if not runs:
-        raise ValueError("recording.runs is empty: there is nothing to draw")
     slips = read_field(recording, "slips", "recording")
     right: set[str] = set()
     for number, run in enumerate(runs):

@@ -24,7 +24,8 @@ Read the recorder in this order; every file has one job.
 4. Judging it: `overlap` finds arguments that share memory, `events` are the
    columns (`trips` tells those of loops apart), `races` (with `fences`) and
    `hazards` name what is wrong (`explain` says it, `naming` says which
-   thread), `warp_requests` and `traffic` count, `notes` remark.
+   thread), `warp_requests` and `traffic` count, `notes` remark, `walk` puts
+   the accesses in the order a reader goes through them.
 5. Asking others, each in a process of its own: `compile_card` asks NVIDIA's
    compiler (`signatures`, `compile_worker`), `simulator` asks numba's.
 

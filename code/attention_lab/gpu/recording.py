@@ -7,10 +7,20 @@ import numpy as np
 
 from attention_lab.gpu.events import Events
 from attention_lab.gpu.traffic import Traffic
+from attention_lab.gpu.walk import (
+    LINE_COLUMNS,
+    REQUEST_COLUMNS,
+    by_line,
+    by_request,
+)
 
 SCHEMA = "recording.v1"
 # With more accesses than this, JSON holds them by tile unless told otherwise.
 MOST_SINGLE_ACCESSES = 20_000
+_WALKS = {
+    "request": (REQUEST_COLUMNS, by_request),
+    "line": (LINE_COLUMNS, by_line),
+}
 
 
 @dataclass(frozen=True)
@@ -107,7 +117,10 @@ class Recording:
         ----------
         granularity : "access" keeps every access; "tile" keeps, for each
             block, stretch between barriers and site, the number of
-            accesses and the box of indices; "auto" decides by size
+            accesses and the box of indices; "request" puts the accesses of
+            a warp together, and "line" those of a block to one line, both
+            in the order of the program (see `walk`); "auto" decides by size,
+            between the first two
 
         Notes
         -----
@@ -194,10 +207,17 @@ def _tables(events):
 
 def _events_data(events, granularity):
     """Return the accesses one by one, or by tile."""
+    if granularity in _WALKS:
+        columns, table = _WALKS[granularity]
+        return {
+            "granularity": granularity,
+            "columns": list(columns),
+            "data": table(events),
+        }
     if granularity not in ("auto", "access", "tile"):
         raise ValueError(
-            f"granularity is {granularity!r}; it can be 'auto', 'access' or "
-            "'tile'"
+            f"granularity is {granularity!r}; it can be 'auto', 'access', "
+            "'tile', 'request' or 'line'"
         )
     small = len(events) <= MOST_SINGLE_ACCESSES
     if granularity == "access" or (granularity == "auto" and small):

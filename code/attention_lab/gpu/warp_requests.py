@@ -65,14 +65,9 @@ def warp_requests(events, memory):
     if not len(events):
         nothing = np.empty(0, np.int64)
         return Requests(nothing, nothing, nothing, nothing)
+    stretch, turn = slots(events)
     thread = events.thread.astype(np.int64)
-    stretch = _mixed((events.site, events.block, events.epoch, events.trip))
-    turn = _occurrence(_mixed((stretch, thread)))
-    # 8-byte elements of shared memory are served half a warp at a time.
-    team = WARP_SIZE
-    if memory.space == "shared" and memory.itemsize == 8:
-        team = WARP_SIZE // 2
-    request = _mixed((stretch, thread // team, turn))
+    request = _mixed((stretch, thread // team_size(memory), turn))
     address = memory.addresses(events.element)
     unit = SECTOR_BYTES if memory.space == "global" else BANK_BYTES
     # Equal keys are lanes of one request that want the same unit.
@@ -98,6 +93,26 @@ def warp_requests(events, memory):
     busy = np.bincount(number * BANKS + bank, minlength=len(starts) * BANKS)
     passes = busy.reshape(-1, BANKS).max(axis=1)
     return Requests(site, lanes, passes, np.ones_like(passes))
+
+
+def slots(events):
+    """Return which executions of an access belong together, see above.
+
+    Equal pairs (stretch, turn) are one execution by the lanes of a block; the
+    teams of `team_size` lanes that share it make one request each.
+    """
+    stretch = _mixed((events.site, events.block, events.epoch, events.trip))
+    thread = events.thread.astype(np.int64)
+    return stretch, _occurrence(_mixed((stretch, thread)))
+
+
+def team_size(memory):
+    """Return how many neighbouring lanes make one request together.
+
+    8-byte elements of shared memory are served half a warp at a time.
+    """
+    is_halved = memory.space == "shared" and memory.itemsize == 8
+    return WARP_SIZE // 2 if is_halved else WARP_SIZE
 
 
 def _mixed(columns):

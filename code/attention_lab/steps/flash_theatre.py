@@ -15,21 +15,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import float32
 
 from attention_lab import examples
 from attention_lab.error_bound import error_bound, lse_error_bound
-from attention_lab.gpu import record
 from attention_lab.gpu.traffic import (
     flash_forward_traffic,
     naive_forward_traffic,
 )
 from attention_lab.reference import attention_reference
 from attention_lab.steps import flash_forward as flash
-from attention_lab.steps import scaled_dot_product as naive
 from attention_lab.steps.flash_forward import TileStep
 from attention_lab.steps.flash_mistakes import SLIPS, flash_with_slip
-from attention_lab.steps.launch import cdiv
+from attention_lab.steps.recorded import (
+    numbers_moved,
+    record_flash,
+    record_three_kernels,
+)
 
 SCHEMA = "flash_theatre.v1"
 #: Numbers of a state are kept to this many decimals.
@@ -215,15 +216,7 @@ def _traffic(setting: Setting, seed: int) -> dict[str, Any]:
     """Record the flash kernel, and count what it moved after each tile."""
     q, k, v = theatre_inputs(setting, seed)
     L, S, TILE_L, TILE_S, is_causal = setting[1:6]
-    kernel = flash.make_flash_kernel(
-        D, D, TILE_L, TILE_S, float32, False, is_causal
-    )
-    results = [np.full(s, np.nan, q.dtype) for s in (q.shape, (1, 1, L))]
-    recording = record(
-        kernel, (cdiv(L, TILE_L), 1), TILE_L, *results, q, k, v,
-        np.zeros((1, 1, 1, 1), q.dtype), q.dtype.type(D**-0.5), 1,
-        engine="python",
-    )  # fmt: skip
+    (recording,) = record_flash(q, k, v, is_causal, TILE_L, TILE_S)
     sizes = {"L": L, "S": S, "D": D, "causal": is_causal}
     formula = flash_forward_traffic(**sizes, TILE_L=TILE_L, TILE_S=TILE_S)
     by_formula = naive_forward_traffic(**sizes)
@@ -269,22 +262,5 @@ def _so_far(events: Any) -> tuple[list[int], int]:
 @functools.cache
 def _naive_moved(L: int, S: int, is_causal: bool) -> dict[str, int]:
     """Record the three naive kernels; return the numbers moved, by array."""
-    q, k, v = examples.example_qkv(1, 1, L, S, D)
-    scores, weights = (np.full((1, 1, L, S), np.nan, q.dtype) for _ in "sw")
-    no_bias = np.zeros((1, 1, 1, 1), q.dtype)
-    make_scores = naive.make_scores_kernel(float32, False, is_causal)
-    launches = (
-        (make_scores, (S, L, 1), (scores, q, k, no_bias, q.dtype.type(1), 1)),
-        (naive.make_softmax_kernel(float32), (L, 1), (weights, scores)),
-        (
-            naive.make_weighted_sum_kernel(float32),
-            (D, L, 1),
-            (np.full_like(q, np.nan), weights, v, 1),
-        ),
-    )
-    moved: dict[str, int] = {}
-    for kernel, block, arguments in launches:
-        recording = record(kernel, 1, block, *arguments, engine="python")
-        for array, (reads, writes) in recording.traffic.counts().items():
-            moved[array] = moved.get(array, 0) + reads + writes
-    return moved
+    inputs = examples.example_qkv(1, 1, L, S, D)
+    return numbers_moved(record_three_kernels(*inputs, is_causal))

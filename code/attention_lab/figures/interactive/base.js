@@ -38,19 +38,26 @@ export function range(n) {
   return Array.from({ length: n }, (_, i) => i);
 }
 
+/** Name places that follow each other: "2–3", or "2" alone. */
+export function extent(places) {
+  const [first, last] = [Math.min(...places), Math.max(...places)];
+  return first === last ? `${first}` : `${first}–${last}`;
+}
+
 /** Set an attribute where it changes, so that nothing else is laid out. */
 export function set(element, name, value) {
   if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
 /**
- * Bring tables up to date: a table of the same shape is rewritten in place,
- * any other is replaced.
+ * Bring tables up to date: a table of the same caption and shape is rewritten
+ * in place, any other is replaced.
  * @param {HTMLElement} parent
  * @param {HTMLTableElement[]} fresh
  */
 export function showTables(parent, fresh) {
-  const shape = (t) => [...t.rows].map((row) => row.cells.length).join();
+  const shape = (t) => t.caption?.textContent +
+    [...t.rows].map((row) => row.cells.length);
   const cells = (t) => t.querySelectorAll("td,th");
   const old = [...parent.children];
   old.slice(fresh.length).forEach((t) => t.remove());
@@ -68,8 +75,55 @@ export function showTables(parent, fresh) {
   });
 }
 
+/**
+ * A table of plain numbers.
+ * @param {string} caption
+ * @param {string[]} heads of the columns
+ * @param {{numbers: any[], isNew?: boolean}[]} rows bold where new
+ */
+export function numberTable(caption, heads, rows) {
+  const row = (tag, texts, kind) => h("tr", {},
+    ...texts.map((text) => h(tag, { class: `attn-num ${kind}` }, `${text}`)));
+  return h("table", { style: `width:${56 * heads.length}px` },
+    h("caption", {}, caption), h("thead", {}, row("th", heads, "")),
+    h("tbody", {}, ...rows.map(({ numbers, isNew }) =>
+      row("td", numbers, isNew ? "attn-new" : ""))));
+}
+
 /** An input that cannot be shown; its message is a sentence for the reader. */
 export class Refusal extends Error {}
+
+/** The runs of a recording, if it has this schema and any run. */
+export function readRuns(state, schema) {
+  if (state?.schema !== schema) {
+    throw new Refusal(`it needs data of schema ${schema}, not ${state?.schema}.`);
+  }
+  if (!state.runs?.length) throw new Refusal("the recording holds no run.");
+  return state.runs;
+}
+
+/** Refuse an axis too long to be drawn. */
+export function checkSize(axis, size, most) {
+  if (!(size >= 1 && size <= most)) {
+    throw new Refusal(`axis ${axis} has size ${size}; at most ${most} can be drawn.`);
+  }
+}
+
+/** Refuse a list of another length, or one that holds what is no number. */
+export function checkList(name, list, size) {
+  if (list?.length !== size) {
+    throw new Refusal(`${name} has ${list?.length ?? "no"} numbers, not ${size}.`);
+  }
+  if (!list.every(Number.isFinite)) {
+    throw new Refusal(`${name} holds what is not a number.`);
+  }
+}
+
+/** Refuse a list that has not as many finite numbers as it needs. */
+export function needs(what, numbers, wanted) {
+  const found = numbers.filter(Number.isFinite).length;
+  if (found !== wanted) throw new Refusal(`${what} has ${found} numbers, not ${wanted}.`);
+}
 
 /** Show a sentence where the figure would be. */
 export function refuse(el, sentence) {
@@ -194,11 +248,26 @@ export function verdictStrip(all) {
       ` ${v.label}: `, h("strong", {}, v.value), ` (${v.held})`));
 }
 
+/** The verdict that an error is within its bound; a null error is infinite. */
+export function within(label, error, bound, source) {
+  return {
+    label,
+    passed: error !== null && error <= bound,
+    value: `off by ${errorText(error)}`,
+    held: `≤ ${errorText(bound)}; ${source}`,
+  };
+}
+
 /** A number with a fixed count of decimals; null stands for −∞. */
 export function decimal(x, places = 2) {
   if (x === null) return "−∞";
   const text = x.toFixed(places);
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
+}
+
+/** A whole number, in groups of three digits. */
+export function count(n) {
+  return n.toLocaleString("en");
 }
 
 /** A number in at most four characters, for a cell: .5, −1.3, −120. */
@@ -218,25 +287,32 @@ export function errorText(x) {
     : `${digits}e−${String(-power).padStart(2, "0")}`;
 }
 
-/** The ramps of `attention_lab.figures.palette`: blue, paper, amber. */
+/** The ramps of `attention_lab.figures.palette`: blue, paper, amber; weights; ink. */
 export const RAMPS = [
   [[0.965, 0, 262], [0.79, 0.075, 262], [0.46, 0.11, 262]],
   [[0.965, 0, 75], [0.83, 0.12, 75], [0.56, 0.12, 62]],
+  [[0.975, 0.025, 90], [0.8, 0.145, 75], [0.36, 0.085, 55]],
+  [[0.965, 0.006, 90], [0.66, 0.006, 90], [0.25, 0.006, 90]],
 ];
 
-/**
- * Fill and ink for a value in [-1, 1], as a style.
- * @param {number} value
- */
-export function valueStyle(value) {
-  const anchors = RAMPS[value < 0 ? 0 : 1];
-  const place = Math.min(Math.abs(value), 1) * 2;
-  const left = Math.min(Math.floor(place), 1);
-  const [l, c, hue] = anchors[left].map(
-    (a, i) => a + (place - left) * (anchors[left + 1][i] - a));
+/** Fill and ink at a place in [0, 1] of a ramp. */
+export function rampColors(ramp, place) {
+  const at = Math.min(place, 1) * 2;
+  const left = Math.min(Math.floor(at), 1);
+  const [l, c, hue] = RAMPS[ramp][left].map(
+    (a, i) => a + (at - left) * (RAMPS[ramp][left + 1][i] - a));
   // White reads better than black on what is darker than this.
   const ink = l < 0.568 ? "#fff" : "#000";
-  return `background:oklch(${l.toFixed(3)} ${c.toFixed(3)} ${hue});color:${ink}`;
+  return [`oklch(${l.toFixed(3)} ${c.toFixed(3)} ${hue})`, ink];
+}
+
+/**
+ * Fill and ink as a style.
+ * @param {number} value in [-1, 1]; in [0, 1] on another ramp than the first two
+ */
+export function valueStyle(value, ramp = value < 0 ? 0 : 1) {
+  const [fill, ink] = rampColors(ramp, Math.abs(value));
+  return `background:${fill};color:${ink}`;
 }
 
 /**
@@ -244,8 +320,8 @@ export function valueStyle(value) {
  * fixed colours are those of the palette, each with the ink that reads on it.
  */
 export const STYLE = `
-.attn-stage{--l:#1f6fb5;--s:#b0530a;--d:#0c7c7c;--kept:#bcd7ef;--bad:#c92a2a;
---ok:#1a7f37;--line:color-mix(in srgb,currentColor 45%,transparent);
+.attn-stage{--l:#1f6fb5;--s:#b0530a;--d:#0c7c7c;--h:#8250c4;
+--kept:#bcd7ef;--bad:#c92a2a;--ok:#1a7f37;--line:color-mix(in srgb,currentColor 45%,transparent);
 --hatch:repeating-linear-gradient(135deg,var(--line) 0 1px,transparent 1px 5px);
 font-size:.95rem;line-height:1.45;color:inherit;contain:layout style}
 .attn-stage *{box-sizing:border-box}
@@ -296,7 +372,7 @@ font-weight:700;border-radius:3px;color:#fff!important;line-height:20px;
 vertical-align:top}
 .attn-stage .attn-l{background:var(--l)}.attn-stage .attn-s{background:var(--s)}
 .attn-stage .attn-d{background:var(--d)}.attn-stage .attn-b{background:#5b6573}
-.attn-stage .attn-h{background:#8250c4}.attn-stage .attn-e{background:#75680a}
+.attn-stage .attn-h{background:var(--h)}.attn-stage .attn-e{background:#75680a}
 .attn-stage .attn-p{background:#85604a}
 .attn-stage .attn-ok{background:var(--ok)}
 .attn-stage .attn-bad{background:var(--bad)}

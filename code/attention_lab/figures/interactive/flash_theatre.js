@@ -5,7 +5,7 @@
  * Nothing is computed here but differences and counts of recorded numbers.
  */
 import { chip, h, range, showTables } from "./base.js";
-import { choice, figure, grid, scene } from "./scene.js";
+import { choice, figure, grid, scene, walk } from "./scene.js";
 import {
   happened, questionAfter, readTheatre, sizes, verdictsOf,
 } from "./theatre_data.js";
@@ -37,6 +37,7 @@ export function stage(state, el) {
   const pickSlip = choice("mistake",
     ["none: the right loop", ...wrongs.map((run) => run.slipName)],
     (place) => show(place ? wrongs[place - 1] : shown.run.right));
+  const steps = walk(move, "tile");
   const frame = scene(el, {
     name: "flash_theatre",
     style: FIGURE_STYLE,
@@ -47,20 +48,15 @@ export function stage(state, el) {
       traffic)],
     results: [tables],
     tools: [
-      ["Step", () => move(1), "Space"],
-      ["Back", () => move(-1), "PgUp"],
+      ...steps.tools,
       ["Mistake", toggleSlip, "B", { "aria-pressed": "false" }],
     ],
     keys: {
-      ...board.keys, PageDown: () => move(1), PageUp: () => move(-1),
-      " ": () => move(1), Home: () => go(0),
-      End: () => go(shown.run.tiles.length - 1), b: toggleSlip,
+      ...board.keys, ...steps.keys, b: toggleSlip,
     },
     help: [
       ["← → ↑ ↓", "move the cursor over the tiles"],
-      ["Space", "next tile of the run (also PgDn)"],
-      ["PgUp", "the tile before"],
-      ["Home, End", "first tile, last tile"],
+      ...steps.help,
       ["B", "a mistake on or off"],
     ],
     home: board.focus,
@@ -107,6 +103,7 @@ export function stage(state, el) {
 
   /** Go to a step; a focus in the board goes along, none is taken away. */
   function go(at, isFocused = board.hasFocus) {
+    if (at !== shown.at) frame.closeCard(); // its question has passed
     shown.at = at;
     board.place(...shown.run.tiles[at]);
     update(isFocused);

@@ -34,11 +34,13 @@ export function figure(stage) {
   };
 }
 
-/** A labelled choice; `onchoose` gets the place of the option. */
+/** A labelled choice; `onchoose` gets the place of the option; `fill` renews. */
 export function choice(label, options, onchoose) {
-  const select = h("select", { onchange: () => onchoose(Number(select.value)) },
-    ...options.map((text, place) => h("option", { value: place }, text)));
-  return { el: h("label", {}, label, select), select };
+  const select = h("select", { onchange: () => onchoose(Number(select.value)) });
+  const fill = (texts) => select.replaceChildren(
+    ...texts.map((text, place) => h("option", { value: place }, text)));
+  fill(options);
+  return { el: h("label", {}, label, select), select, fill };
 }
 
 /**
@@ -117,6 +119,37 @@ export function grid(label, onland, size = 44) {
     },
   };
   return own;
+}
+
+/** The grid that has the focus, or the last one. */
+export function focused(...grids) {
+  return grids.find((one) => one.hasFocus) ?? grids.at(-1);
+}
+
+/** The arrow keys, for whichever grid has the focus. */
+export function arrows(...grids) {
+  return Object.fromEntries(Object.keys(grids[0].keys).map((key) =>
+    [key, () => focused(...grids).keys[key]()]));
+}
+
+/**
+ * The tools, keys and help of a figure that is walked step by step.
+ * @param {(by: number) => void} step which stays inside by itself
+ * @param {string} what is walked, as in "tile"
+ */
+export function walk(step, what) {
+  const [forth, back] = [() => step(1), () => step(-1)];
+  return {
+    tools: [["Step", forth, "Space"], ["Back", back, "PgUp"]],
+    keys: {
+      " ": forth, PageDown: forth, PageUp: back,
+      Home: () => step(-1e9), End: () => step(1e9),
+    },
+    help: [
+      ["Space", `the next ${what} (also PgDn)`], ["PgUp", `the ${what} before`],
+      ["Home, End", `the first and the last ${what}`],
+    ],
+  };
 }
 
 /**
@@ -227,7 +260,12 @@ export function scene(el, parts) {
         `the run says ${question.options[question.answer]}` +
         (Number(given) === question.answer ? ": right." : ".");
     },
-    closeCard() { card.replaceChildren(); },
+    /** Close what asks, which is about another state; a focus in it goes home. */
+    closeCard() {
+      const hadFocus = card.contains(document.activeElement);
+      card.replaceChildren();
+      if (hadFocus) parts.home();
+    },
     /** Offer a question when the figure opens; the focus stays where it is. */
     open() {
       const question = parts.question();

@@ -2,7 +2,7 @@
  * What a flash theatre knows of its data, without drawing: checks, counts,
  * sentences, the question before a tile and the verdicts after a run.
  */
-import { Refusal, decimal, errorText } from "./base.js";
+import { Refusal, decimal, within } from "./base.js";
 
 export const SCHEMA = "flash_theatre.v1";
 export const PARTS = ["scores", "row_max", "rescale", "row_sum", "acc"];
@@ -197,15 +197,9 @@ export function differences(run, at) {
 /** What was checked on a run. */
 export function verdictsOf(run, seed, dtype) {
   const source = `${dtype} loop, seed ${seed}`;
-  const strip = [["output", "output"], ["log-sum-exp", "lse"]].map(([label, key]) => {
-    const [error, bound] = [run[`${key}_error`], run[`${key}_bound`]];
-    return {
-      label: `${label} against the reference`,
-      passed: error !== null && error <= bound,
-      value: `off by ${errorText(error)}`,
-      held: `≤ ${errorText(bound)}; ${source}`,
-    };
-  });
+  const strip = [["output", "output"], ["log-sum-exp", "lse"]].map(([label, key]) =>
+    within(`${label} against the reference`, run[`${key}_error`],
+      run[`${key}_bound`], source));
   const moved = run.traffic;
   if (moved) {
     strip.push({
