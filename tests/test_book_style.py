@@ -25,8 +25,11 @@ PREDICTING = {
     "scaled_dot_product",
     "multi_head",
     "fused_qkv",
+    "tiled_matmul",
     "online_softmax",
     "flash_forward",
+    "flash_backward",
+    "roofline",
     "recorder_and_gpu",
 }
 MOST_LINES = 20
