@@ -153,16 +153,15 @@ const CHECKS = {
         const found = await violations(page);
         check(found.length === 0, `${theme}, ${where}: ${found.join("; ")}`);
       };
-      await look("opening");
       await page.locator("summary").first().click();
+      await look("opening, table open");
       await home(page);
       await press(page, "b", "End");
-      await look("B, last state, table open");
       const counts = await choices(page);
       for (const [place, many] of counts.entries()) await choose(page, place, many - 1);
       await home(page);
       await press(page, "?");
-      await look("last choices, help");
+      await look("B, last state, last choices, help");
     }
   },
 
