@@ -10,7 +10,7 @@ PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=4 --dist=loadfile
 BIN := .venv/bin
 READY := .venv/.ready
 TORCH := $(shell grep '^torch==' constraints.txt)
-CHECKED := code tests tools book
+CHECKED := code tests tools book benchmarks
 SOURCES := $(shell find code -type f \( -name '*.py' -o -name '*.js' \) | sort)
 
 .DEFAULT_GOAL := help

@@ -49,7 +49,7 @@ await report({
 
   async "the source moves the arrays: a line with memory goes to its step"(check) {
     const page = await start();
-    const at = async () => Number((await told(page)).match(/[lL]ine (\d+)/)[1]);
+    const at = async () => Number((await told(page)).match(/line (\d+)/i)[1]);
     const first = await at();
     await press(page, "ArrowDown");
     const lines = source.map(([line]) => line);
