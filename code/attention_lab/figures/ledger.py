@@ -8,6 +8,12 @@ interactive layer walks through every entry of the ledger.
 from typing import Any
 
 from attention_lab.figures.axis_plot import Axis, Plot, decades
+from attention_lab.figures.ledger_checks import (
+    grouped,
+    table_of,
+    totals_of,
+    verdicts_of,
+)
 from attention_lab.figures.ledger_data import read_ledger
 from attention_lab.figures.live import LiveFigure
 from attention_lab.figures.marks import Box, Label, Mark, Stroke
@@ -19,7 +25,7 @@ from attention_lab.figures.palette import (
     STATE_COLORS,
 )
 from attention_lab.figures.parts import hatch, heading, note
-from attention_lab.figures.picture import Panel, Picture, Table, Verdict
+from attention_lab.figures.picture import Panel, Picture
 
 _KEPT = STATE_COLORS["kept"]
 _DOT = AXIS_COLORS["D"]
@@ -40,7 +46,8 @@ def draw_ledger(
     -------
     A `LiveFigure`: recorded traffic and operations are held against the
     formulas, and the printed numbers of a paper against their count. Speeds
-    are bounds by datasheet, never measurements, except for stored points.
+    are estimates from datasheets, as if every request went to memory; only
+    stored points were measured.
 
     Raises
     ------
@@ -62,7 +69,7 @@ def draw_ledger(
         _roofline(data, wide),
         _paper(data["paper"]),
     ]
-    totals = _totals(first, column)
+    totals = totals_of(first, column)
     fewest = min(set(totals) - {"stored once"}, key=totals.get)
     most = max(totals, key=totals.get)
     picture = Picture(
@@ -70,24 +77,14 @@ def draw_ledger(
         title,
         "Four panels: numbers moved, the crossing, the roofline, a paper's "
         "numbers.",
-        f"For the same products “{most}” moves {_count(totals[most])} numbers "
-        f"and “{fewest}” {_count(totals[fewest])}; flash moves more than "
+        f"For the same products “{most}” moves {grouped(totals[most])} numbers "
+        f"and “{fewest}” {grouped(totals[fewest])}; flash moves more than "
         "stored scores need where its tile is narrower than D ÷ 2.",
-        _verdicts(data),
-        _table(data),
+        verdicts_of(data),
+        table_of(data),
     )
-    checked = [_as_data(verdict) for verdict in picture.verdicts[2:]]
+    checked = [verdict.as_data() for verdict in picture.verdicts[2:]]
     return LiveFigure(picture, {**data, "checked": checked}, "ledger")
-
-
-def _as_data(verdict: Verdict) -> dict[str, Any]:
-    """Return what was checked on the whole ledger, for the script."""
-    return {
-        "label": verdict.label,
-        "passed": bool(verdict.passed),
-        "value": verdict.value,
-        "held": f"{verdict.tolerance}; {verdict.provenance}",
-    }
 
 
 def _fullest(setting: dict[str, Any]) -> int:
@@ -99,27 +96,6 @@ def _fullest(setting: dict[str, Any]) -> int:
     return max(range(len(recorded)), key=lambda c: (recorded[c], c))
 
 
-def _totals(setting: dict[str, Any], column: int) -> dict[str, int]:
-    """Return how many numbers each kernel moves, by formula."""
-    return {
-        kernel: sum(row[column]["moved"])
-        for kernel, row in zip(
-            setting["kernels"], setting["entries"], strict=True
-        )
-    }
-
-
-def _against_bound(
-    setting: dict[str, Any], column: int
-) -> list[tuple[int, int, int]]:
-    """Return tile, numbers moved and the bound of each flash kernel."""
-    totals = _totals(setting, column)
-    return [
-        (tile, totals[f"tile {tile}"], totals["stored once"])
-        for tile in setting["tiles"]
-    ]
-
-
 def _bars(setting: dict[str, Any], column: int) -> Panel:
     """Return one bar per kernel, the share of the square array hatched."""
     S = setting["S"][column]
@@ -128,7 +104,7 @@ def _bars(setting: dict[str, Any], column: int) -> Panel:
         note(0, 28, f"{setting['name']}: S = {S}, one head"),
         note(0, 44, "hatched: scores and weights"),
     ]
-    totals = _totals(setting, column)
+    totals = totals_of(setting, column)
     most, y = max(totals.values()), 70
     for kernel, row in zip(setting["kernels"], setting["entries"], strict=True):
         entry = row[column]
@@ -138,7 +114,7 @@ def _bars(setting: dict[str, Any], column: int) -> Panel:
         marks += [
             Label(0, y, kernel, 12, "start", bold=True),
             Label(120, y, how, 11, "start", MUTED),
-            Label(280, y, _count(total), 12, "end"),
+            Label(280, y, grouped(total), 12, "end"),
             Box(0, y + 10, max(280 * total / most, 1), 12, _KEPT, CELL_EDGE),
         ]
         if square >= 1:
@@ -149,14 +125,14 @@ def _bars(setting: dict[str, Any], column: int) -> Panel:
     return Panel.around(
         marks,
         "Numbers moved: "
-        + ", ".join(f"{k} {_count(n)}" for k, n in totals.items())
+        + ", ".join(f"{k} {grouped(n)}" for k, n in totals.items())
         + ".",
     )
 
 
 def _crossing(setting: dict[str, Any], column: int) -> Panel:
     """Return traffic against the tile, with the bound of stored scores."""
-    totals = _totals(setting, column)
+    totals = totals_of(setting, column)
     tiles = {1: "one thread", **{t: f"tile {t}" for t in setting["tiles"]}}
     points = [(tile, totals[name]) for tile, name in tiles.items()]
     bound, half = totals["stored once"], setting["D"] / 2
@@ -187,8 +163,8 @@ def _crossing(setting: dict[str, Any], column: int) -> Panel:
     return Panel.around(
         marks,
         "Flash moves "
-        + ", ".join(f"{_count(y)} with TILE_L {x}" for x, y in points)
-        + f"; stored scores need {_count(bound)}.",
+        + ", ".join(f"{grouped(y)} with TILE_L {x}" for x, y in points)
+        + f"; stored scores need {grouped(bound)}.",
     )
 
 
@@ -293,123 +269,3 @@ def _paper(paper: dict[str, Any]) -> Panel:
         )
         + ".",
     )
-
-
-def _verdicts(data: dict[str, Any]) -> list[Verdict]:
-    """Hold every recording against its formula, and a paper against a count."""
-    pairs = [
-        (entry, count, dtype["bytes"])
-        for setting in data["settings"]
-        for row in setting["entries"]
-        for entry in row
-        for count, dtype in zip(entry["counted"], data["dtypes"], strict=True)
-        if count is not None
-    ]
-    source = f"recorded kernels, seed {data['seed']}"
-    verdicts = []
-    for name, found in (
-        (
-            "traffic, measured ÷ formula",
-            [
-                (sum(count["moved"]), sum(entry["moved"]),
-                 count["moved"] == entry["moved"]
-                 and count["bytes"] == sum(entry["moved"]) * size)
-                for entry, count, size in pairs
-            ],
-        ),
-        (
-            "products, measured ÷ formula",
-            [
-                (count["flops"], entry["flops"],
-                 count["flops"] == entry["flops"])
-                for entry, count, _ in pairs
-            ],
-        ),
-    ):  # fmt: skip
-        right = sum(equal for *_, equal in found)
-        worst = max(found, key=lambda x: abs(x[0] / x[1] - 1), default=(0, 1))
-        verdicts.append(
-            Verdict(
-                name,
-                bool(found) and right == len(found),
-                f"{worst[0] / worst[1]:.4f}" if found else "nothing recorded",
-                f"exact; {right} of {len(found)} recordings",
-                source,
-            )
-        )
-    sides = [
-        (total > bound) == (tile < setting["D"] / 2)
-        for setting in data["settings"]
-        if setting["L"] is None and not setting["is_causal"]
-        for column in range(len(setting["S"]))
-        for tile, total, bound in _against_bound(setting, column)
-    ]
-    verdicts.append(
-        Verdict(
-            "flash moves more than “stored once” just where TILE_L < D ÷ 2",
-            bool(sides) and all(sides),
-            f"{sum(sides)} of {len(sides)} entries",
-            "all, by formula",
-            "gpu.traffic; as many queries as keys",
-        )
-    )
-    counter = data["torch_flops"]
-    verdicts.append(
-        Verdict(
-            "products by torch's own counter",
-            counter["torch"] == counter["formula"],
-            f"{_count(counter['torch'])} FLOP",
-            f"exactly {_count(counter['formula'])}",
-            "torch.utils.flop_counter",
-        )
-    )
-    paper = data["paper"]
-    for row in paper["rows"]:
-        off = abs(row["counted"] - row["printed"])
-        verdicts.append(
-            Verdict(
-                f"the printed {row['printed']} GFLOP ({row['name']}) does not "
-                "reproduce",
-                off > paper["last_digit"] / 2,
-                f"counted {row['counted']:.1f}",
-                f"printed to {paper['last_digit']}",
-                paper["source"],
-            )
-        )
-    return verdicts
-
-
-def _table(data: dict[str, Any]) -> Table:
-    """Return every entry, recorded or not, one line each."""
-    rows = []
-    for setting in data["settings"]:
-        for kernel, entries in zip(
-            setting["kernels"], setting["entries"], strict=True
-        ):
-            for S, entry in zip(setting["S"], entries, strict=True):
-                count = entry["counted"][0]
-                moved = "–" if count is None else _count(sum(count["moved"]))
-                rows.append(
-                    (
-                        setting["name"], kernel, str(S),
-                        _count(entry["flops"]), _count(sum(entry["moved"])),
-                        moved, f"{entry['intensity'][0]:.4f}",
-                    )
-                )  # fmt: skip
-    return Table(
-        "Every entry of the ledger",
-        ("setting", "kernel", "S", "FLOP", "numbers by formula", "recorded",
-         "FLOP per byte, float32"),
-        tuple(rows),
-    )  # fmt: skip
-
-
-def _count(number: int) -> str:
-    """Write a whole number in groups of three digits.
-
-    Examples
-    --------
-    >>> _count(152064)
-    '152,064'
-    """
-    return f"{number:,}"

@@ -130,7 +130,7 @@ export function stage(state, el) {
         { dot: [p.intensity, p.tflops], kind: "attn-odd" }]),
     ]);
     frame.note(`${says[i]}. ${source}. Measured: `, points.map((p) =>
-      `${p.name} ${decimal(p.tflops)}`).join(", ") || "none; every speed is a bound", ".");
+      `${p.name} ${decimal(p.tflops)}`).join(", ") || "none; every speed is an estimate", ".");
     frame.verdicts(verdictsOf(state, entries[i][j], dtype));
     frame.compare(i ? questionAt(settings[now.sizes], i - 1, j) : null);
   }
