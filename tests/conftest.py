@@ -14,6 +14,13 @@ early return before one, no limit on threads or shared memory, no float64 that
 slips in.
 """
 
+import os
+
+# Where several processes share the cores, threads that wait for each other
+# would take the time of the others. It must be said before torch is loaded.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 
 from attention_lab.gpu.door import runs_on_gpu, where

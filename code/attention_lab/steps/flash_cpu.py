@@ -23,7 +23,6 @@ from numba import extending, njit, parallel_chunksize, prange, types
 from attention_lab.contract import check_attention_call, dtype_name
 from attention_lab.steps.flash_forward import FlashResult
 from attention_lab.steps.launch import (
-    additive_mask,
     kernel_dtype,
     same_kind,
     to_real,
@@ -330,7 +329,8 @@ def split_mask(attn_mask: Any, real: Any) -> tuple[np.ndarray, np.ndarray]:
     if attn_mask is None:
         return keep, bias
     if dtype_name(attn_mask) != "bool":
-        return keep, additive_mask(attn_mask, real)
+        bias = to_real(attn_mask, real)
+        return keep, bias.reshape((1,) * (4 - bias.ndim) + bias.shape)
     if hasattr(attn_mask, "detach"):
         attn_mask = attn_mask.detach().cpu().numpy()
     axes = (1,) * (4 - attn_mask.ndim) + attn_mask.shape

@@ -165,7 +165,7 @@ def standard_error(D: int) -> float:
     Examples
     --------
     >>> round(standard_error(256), 4)
-    0.0127
+    0.0136
     """
     variance = (2 + 6 / D) / (L * S) + (2 / D) * (1 / L + 1 / S)
     return math.sqrt(variance) / 2
