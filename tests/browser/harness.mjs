@@ -38,11 +38,12 @@ export async function open(file, options = {}) {
 }
 
 /** The rules that axe-core finds broken, with the first element of each. */
-export async function violations(page, selector) {
+export async function violations(page, selector, rules) {
   await page.evaluate(AXE);
   // Preloading would fetch style sheets, which file:// forbids.
-  const result = await page.evaluate((where) =>
-    window.axe.run(where ?? document, { preload: false }), selector);
+  const result = await page.evaluate(([where, runOnly]) =>
+    window.axe.run(where ?? document, { preload: false, ...(runOnly && { runOnly }) }),
+  [selector, rules]);
   return result.violations.map((v) =>
     `${v.id} (${v.nodes.length}): ${v.nodes[0].html.slice(0, 120)}`);
 }
