@@ -170,11 +170,12 @@ export function stage(state, el) {
     board.update((i, j) => {
       const t = i * run.width + j;
       const [isIn, isBad] = [s.threads.includes(t), guilty.includes(t)];
+      const name = who(t, run.block).replace(/[() ]/g, "");
       return {
-        text: t < run.size
-          ? `${isBad ? "✗" : ""}${who(t, run.block).replace(/[() ]/g, "")}` : "",
+        text: t < run.size ? `${isBad ? "✗" : ""}${name}` : "",
         kind: `${isIn ? "attn-seen" : "attn-skipped"}${isBad ? " attn-off" : ""}`,
-        label: `thread ${who(t, run.block)}${isIn ? "" : ", not in this request"}` +
+        // What is written must stand in the name, or speech input misses it.
+        label: `thread ${isBad ? "✗" : ""}${name}${isIn ? "" : ", not in this request"}` +
           (isBad ? ", part of a hazard" : ""),
       };
     }, isFocused);

@@ -3,9 +3,10 @@
  * cards (prediction, keys), the sentence that is read aloud, the verdicts.
  */
 import {
-  Refusal, STYLE, button, h, helpCard, listenToKeys, memory, predictionCard,
+  Refusal, button, h, helpCard, listenToKeys, memory, predictionCard,
   refuse, rove, set, verdictStrip,
 } from "./base.js";
+import { STYLE } from "./style.js";
 
 /**
  * Make a figure of `stage(state, el)`, which builds into `el` and returns what
