@@ -21,7 +21,7 @@ from jaxtyping import Float
 from numba import extending, njit, parallel_chunksize, prange, types
 
 from attention_lab.contract import check_attention_call, dtype_name
-from attention_lab.steps.flash_forward import FlashResult
+from attention_lab.steps.flash_launch import FlashResult
 from attention_lab.steps.launch import (
     kernel_dtype,
     same_kind,

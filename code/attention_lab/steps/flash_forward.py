@@ -24,10 +24,13 @@ from attention_lab.axes import check_tile
 from attention_lab.contract import check_attention_call, check_tensors
 from attention_lab.gpu import cuda
 from attention_lab.steps import scaled_dot_product
+from attention_lab.steps.flash_launch import (
+    FlashResult,
+    empty_result,
+    run_flash,
+)
 from attention_lab.steps.launch import (
     MAX_SHARED_BYTES,
-    cdiv,
-    check_grid,
     check_tile_budget,
     read_operands,
 )
@@ -47,16 +50,6 @@ from attention_lab.steps.scaled_dot_product import (
 )
 
 DEFAULT_TILE = 16
-
-
-class FlashResult(NamedTuple):
-    """Output (B, H, L, D_v) and log-sum-exp of the scores (B, H, L).
-
-    For half-precision input the log-sum-exp is float32.
-    """
-
-    out_BHLD: Float[Tensor, "B H L D_v"]
-    lse_BHL: Float[Tensor, "B H L"]
 
 
 class TileStep(NamedTuple):
@@ -343,12 +336,7 @@ def flash_forward_cuda(
         TILE_S = min(DEFAULT_TILE, max(1, MAX_SHARED_BYTES // key_bytes))
     check_tile_budget(TILE_L, TILE_S, key_bytes)
     if call.is_empty:
-        return FlashResult(
-            ops.zeros(call.B, call.H, call.L, call.D_v),
-            ops.minus_infinity(call.B, call.H, call.L),
-        )
-    out_BHLD = ops.empty(call.B, call.H, call.L, call.D_v)
-    lse_BHL = ops.empty(call.B, call.H, call.L)
+        return empty_result(ops)
     kernel = make_flash_kernel(
         call.D,
         call.D_v,
@@ -358,18 +346,7 @@ def flash_forward_cuda(
         ops.has_bias,
         ops.is_causal,
     )
-    grid = (cdiv(call.L, TILE_L), check_grid(call.B * call.H))
-    kernel[grid, TILE_L](
-        out_BHLD,
-        lse_BHL,
-        ops.q,
-        ops.k,
-        ops.v,
-        ops.bias,
-        ops.dtype.type(call.scale),
-        call.group,
-    )
-    return FlashResult(ops.result(out_BHLD), ops.log_result(lse_BHL))
+    return run_flash(ops, kernel, TILE_L, TILE_L)
 
 
 def attention_cuda(

@@ -13,7 +13,8 @@ from jaxtyping import Float
 from attention_lab.contract import dtype_name
 from attention_lab.gpu.tensor_core import choose_mma
 from attention_lab.steps import flash_register, flash_tensor_core
-from attention_lab.steps.flash_forward import FlashResult, flash_forward_cuda
+from attention_lab.steps.flash_forward import flash_forward_cuda
+from attention_lab.steps.flash_launch import FlashResult
 from attention_lab.steps.flash_register import flash_register_cuda
 from attention_lab.steps.flash_tensor_core import flash_tensor_core_cuda
 from attention_lab.steps.launch import MAX_SHARED_BYTES, kernel_dtype

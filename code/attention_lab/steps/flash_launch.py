@@ -1,11 +1,12 @@
-"""What the faster flash kernels share: tile sizes, and the launch itself."""
+"""What the flash kernels share: their result, tile sizes, the launch."""
 
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from jaxtyping import Float
+
 from attention_lab.axes import check_tile
-from attention_lab.steps.flash_forward import FlashResult
 from attention_lab.steps.launch import (
     MAX_SHARED_BYTES,
     MAX_THREADS,
@@ -30,6 +31,16 @@ def padded(width: int, multiple: int) -> int:
     32
     """
     return cdiv(width, multiple) * multiple
+
+
+class FlashResult(NamedTuple):
+    """Output (B, H, L, D_v) and log-sum-exp of the scores (B, H, L).
+
+    For half-precision input the log-sum-exp is float32.
+    """
+
+    out_BHLD: Float[Any, "B H L D_v"]
+    lse_BHL: Float[Any, "B H L"]
 
 
 class TileRules(NamedTuple):
@@ -117,7 +128,7 @@ def empty_result(ops: Operands) -> FlashResult:
 
 
 def run_flash(
-    ops: Operands, kernel: Any, TILE_L: int, block: tuple[int, int]
+    ops: Operands, kernel: Any, TILE_L: int, block: int | tuple[int, int]
 ) -> FlashResult:
     """Launch a flash kernel: one block per TILE_L queries of a head."""
     call = ops.call

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from attention_lab.axes import check_tile
 from attention_lab.contract import check_attention_call, check_tensors
-from attention_lab.steps.flash_forward import FlashResult, TileStep
+from attention_lab.steps.flash_forward import TileStep
+from attention_lab.steps.flash_launch import FlashResult
 from attention_lab.steps.online_softmax import (
     RunningSoftmax,
     finish,

@@ -22,10 +22,10 @@ from typing import Any
 from jaxtyping import Float
 
 from attention_lab.gpu import cuda
-from attention_lab.steps.flash_forward import FlashResult
 from attention_lab.steps.flash_launch import (
     EVERY_LANE,
     LOG2E,
+    FlashResult,
     TileRules,
     empty_result,
     padded,

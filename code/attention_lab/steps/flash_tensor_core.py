@@ -24,10 +24,10 @@ from numba.types import float16
 from attention_lab.contract import dtype_name
 from attention_lab.gpu import cuda
 from attention_lab.gpu.tensor_core import choose_mma
-from attention_lab.steps.flash_forward import FlashResult
 from attention_lab.steps.flash_launch import (
     EVERY_LANE,
     LOG2E,
+    FlashResult,
     TileRules,
     empty_result,
     padded,

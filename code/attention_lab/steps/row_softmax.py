@@ -24,7 +24,7 @@ from torch import Tensor
 from attention_lab.axes import check_tile
 from attention_lab.gpu import cuda
 from attention_lab.gpu.traffic import naive_forward_traffic, visible_keys
-from attention_lab.steps.flash_forward import FlashResult
+from attention_lab.steps.flash_launch import FlashResult, empty_result
 from attention_lab.steps.launch import cdiv, check_grid, read_operands
 from attention_lab.steps.online_softmax import (
     RunningSoftmax,
@@ -277,10 +277,7 @@ def unfused_forward_cuda(
     )
     call = ops.call
     if call.is_empty:
-        return FlashResult(
-            ops.zeros(call.B, call.H, call.L, call.D_v),
-            ops.minus_infinity(call.B, call.H, call.L),
-        )
+        return empty_result(ops)
     heads = check_grid(call.B * call.H, call.L, THREADS_L)
     scores_BHLS = ops.empty(call.B, call.H, call.L, call.S)
     weights_BHLS = ops.empty(call.B, call.H, call.L, call.S)

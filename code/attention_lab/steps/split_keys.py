@@ -26,7 +26,7 @@ from attention_lab.contract import (
 )
 from attention_lab.gpu.traffic import visible_keys
 from attention_lab.steps import scaled_dot_product
-from attention_lab.steps.flash_forward import FlashResult
+from attention_lab.steps.flash_launch import FlashResult, empty_result
 from attention_lab.steps.launch import (
     GRID_LIMIT_YZ,
     cdiv,
@@ -199,10 +199,7 @@ def split_forward_cuda(
     call = ops.call
     shares = check_shares(shares, call.S)
     if call.is_empty:
-        return FlashResult(
-            ops.zeros(call.B, call.H, call.L, call.D_v),
-            ops.minus_infinity(call.B, call.H, call.L),
-        )
+        return empty_result(ops)
     heads = check_grid(call.B * call.H)
     rows = (call.B, call.H, call.L)
     # The axes of the states: share, B, H, L and, for accs, D.
