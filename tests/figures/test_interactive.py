@@ -2,44 +2,17 @@
 
 import gzip
 import json
-import os
-import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from attention_lab.figures import interactive
 from attention_lab.figures.interactive import joined, stripped
-
-HERE = Path(__file__).parent / "interactive"
-NODE = shutil.which("node")
-needs_node = pytest.mark.skipif(
-    NODE is None, reason="the scripts' tests need node (18 or newer)"
-)
-
-
-@pytest.fixture
-def environment(theatre, tmp_path):
-    """Where the tests find the recorded runs."""
-    recorded = tmp_path / "theatre.json"
-    recorded.write_text(json.dumps(theatre), encoding="utf-8")
-    return {**os.environ, "THEATRE": str(recorded)}
+from figures.scripts import NODE, needs_node, passed_tests
 
 
 @needs_node
-def test_the_scripts_pass_their_own_tests(environment):
-    ran = subprocess.run(
-        [NODE, "--test", "--test-reporter=tap", HERE / "theatre.test.mjs"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    passed = re.search(r"^# pass (\d+)$", ran.stdout, flags=re.MULTILINE)
-    assert passed is not None
-    assert int(passed[1]) >= 20
+def test_the_scripts_pass_their_own_tests(theatre, tmp_path):
+    assert passed_tests("theatre", theatre, tmp_path) >= 20
 
 
 def test_all_scripts_together_are_light():

@@ -2,9 +2,6 @@ import copy
 import gzip
 import json
 import math
-import os
-import re
-import subprocess
 
 import pytest
 
@@ -19,7 +16,7 @@ from figures.lens_kernels import (
     record_lens_kernels,
     record_triangle,
 )
-from figures.test_interactive import HERE, NODE, needs_node
+from figures.scripts import needs_node, passed_tests
 
 
 @pytest.fixture(scope="module")
@@ -215,15 +212,4 @@ def test_a_launch_that_no_gpu_starts_is_refused_with_its_reason():
 
 @needs_node
 def test_the_script_passes_its_own_tests(drawn, tmp_path):
-    state = tmp_path / "lens.json"
-    state.write_text(json.dumps(drawn.state), encoding="utf-8")
-    ran = subprocess.run(
-        [NODE, "--test", "--test-reporter=tap", HERE / "lens.test.mjs"],
-        env={**os.environ, "LENS": str(state)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    passed = re.search(r"^# pass (\d+)$", ran.stdout, flags=re.MULTILINE)
-    assert passed is not None
-    assert int(passed[1]) == 7
+    assert passed_tests("lens", drawn.state, tmp_path) == 7

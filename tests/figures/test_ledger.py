@@ -2,8 +2,6 @@ import copy
 import gzip
 import json
 import math
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,9 +9,8 @@ import pytest
 from attention_lab import figures
 from attention_lab.axes import ShapeMismatch
 from attention_lab.figures.axis_plot import Axis, Plot, decades
-from figures.test_interactive import NODE, needs_node
+from figures.scripts import needs_node, passed_tests
 
-SCRIPT = Path(__file__).parent / "interactive" / "ledger.test.mjs"
 
 
 @pytest.fixture
@@ -153,16 +150,7 @@ def test_what_is_no_ledger_is_refused():
 
 @needs_node
 def test_the_script_passes_its_own_tests(drawn, tmp_path):
-    state = tmp_path / "state.json"
-    state.write_text(json.dumps(drawn.state), encoding="utf-8")
-    ran = subprocess.run(
-        [NODE, "--test", "--test-reporter=tap", SCRIPT],
-        env={**os.environ, "STATE": str(state)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "# pass 12" in ran.stdout
+    assert passed_tests("ledger", drawn.state, tmp_path) == 12
 
 
 def test_values_beyond_an_axis_lie_on_its_end():

@@ -2,9 +2,6 @@ import copy
 import gzip
 import json
 import math
-import os
-import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,9 +10,8 @@ from bs4 import BeautifulSoup
 from attention_lab import figures
 from attention_lab.axes import ShapeMismatch
 from attention_lab.figures.interactive import joined
-from figures.test_interactive import NODE, needs_node
+from figures.scripts import needs_node, passed_tests
 
-SCRIPTS = Path(__file__).parent / "interactive"
 
 
 @pytest.fixture
@@ -31,19 +27,7 @@ def drawn(patch_ledger):
 
 @needs_node
 def test_the_script_passes_its_own_tests(patch_ledger, tmp_path):
-    recorded = tmp_path / "ledger.json"
-    recorded.write_text(json.dumps(patch_ledger), encoding="utf-8")
-    script = SCRIPTS / "patch_ledger.test.mjs"
-    ran = subprocess.run(
-        [NODE, "--test", "--test-reporter=tap", script],
-        env={**os.environ, "LEDGER": str(recorded)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    passed = re.search(r"^# pass (\d+)$", ran.stdout, flags=re.MULTILINE)
-    assert passed is not None
-    assert int(passed[1]) >= 19
+    assert passed_tests("patch_ledger", patch_ledger, tmp_path) >= 19
 
 
 def weight_text(thousandths):

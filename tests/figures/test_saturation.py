@@ -2,17 +2,14 @@ import copy
 import gzip
 import json
 import math
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from attention_lab import figures
 from attention_lab.axes import ShapeMismatch
-from figures.test_interactive import NODE, needs_node
+from figures.scripts import needs_node, passed_tests
 
-SCRIPT = Path(__file__).parent / "interactive" / "saturation.test.mjs"
 
 
 @pytest.fixture
@@ -137,13 +134,4 @@ def test_what_is_no_recording_is_refused():
 
 @needs_node
 def test_the_script_passes_its_own_tests(drawn, tmp_path):
-    state = tmp_path / "state.json"
-    state.write_text(json.dumps(drawn.state), encoding="utf-8")
-    ran = subprocess.run(
-        [NODE, "--test", "--test-reporter=tap", SCRIPT],
-        env={**os.environ, "STATE": str(state)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "# pass 11" in ran.stdout
+    assert passed_tests("saturation", drawn.state, tmp_path) == 11

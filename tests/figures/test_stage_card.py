@@ -2,16 +2,13 @@ import copy
 import gzip
 import json
 import math
-import os
-import re
-import subprocess
 
 import pytest
 
 from attention_lab import figures
 from attention_lab.axes import ShapeMismatch
 from attention_lab.steps.stage_run import STAGES, stage_run
-from figures.test_interactive import HERE, NODE, needs_node
+from figures.scripts import needs_node, passed_tests
 
 
 @pytest.fixture(scope="module")
@@ -141,15 +138,4 @@ def test_what_is_no_run_is_refused():
 
 @needs_node
 def test_the_script_passes_its_own_tests(drawn, tmp_path):
-    state = tmp_path / "card.json"
-    state.write_text(json.dumps(drawn.state), encoding="utf-8")
-    ran = subprocess.run(
-        [NODE, "--test", "--test-reporter=tap", HERE / "card.test.mjs"],
-        env={**os.environ, "CARD": str(state)},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    passed = re.search(r"^# pass (\d+)$", ran.stdout, flags=re.MULTILINE)
-    assert passed is not None
-    assert int(passed[1]) == 3
+    assert passed_tests("card", drawn.state, tmp_path) == 3

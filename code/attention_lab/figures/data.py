@@ -313,31 +313,42 @@ def read_field(step: Any, field: str, place: str) -> Any:
     raise ValueError(f"{place} has no {field!r}")
 
 
-def read_recording(recording: Any, schema: str) -> list[Any]:
+def check_schema(data: Any, schema: str, name: str = "recording") -> None:
+    """Refuse data that are no mapping of this schema.
+
+    Raises
+    ------
+    ValueError
+        If they are none, or of another schema; names both.
+
+    Examples
+    --------
+    >>> check_schema({"schema": "head_board.v0"}, "head_board.v1")
+    Traceback (most recent call last):
+    ValueError: recording has schema 'head_board.v0'; this figure draws \
+'head_board.v1'
+    """
+    if not isinstance(data, Mapping):
+        raise ValueError(
+            f"{name} must be a mapping, as the function that records it "
+            f"returns it, not {type(data).__name__}"
+        )
+    found = read_field(data, "schema", name)
+    if found != schema:
+        raise ValueError(
+            f"{name} has schema {found!r}; this figure draws {schema!r}"
+        )
+
+
+def read_runs(recording: Any, schema: str) -> list[Any]:
     """Return the runs of a recording that a figure can draw.
 
     Raises
     ------
     ValueError
-        If it is no mapping, has another schema, no seed, no dtype or no run.
-
-    Examples
-    --------
-    >>> read_recording({"schema": "head_board.v0"}, "head_board.v1")
-    Traceback (most recent call last):
-    ValueError: recording has schema 'head_board.v0'; this figure draws \
-'head_board.v1'
+        If `check_schema` refuses it, or it has no seed, no dtype or no run.
     """
-    if not isinstance(recording, Mapping):
-        raise ValueError(
-            "recording must be a mapping, as the function that records it "
-            f"returns it, not {type(recording).__name__}"
-        )
-    found = read_field(recording, "schema", "recording")
-    if found != schema:
-        raise ValueError(
-            f"recording has schema {found!r}; this figure draws {schema!r}"
-        )
+    check_schema(recording, schema)
     as_whole("recording.seed", read_field(recording, "seed", "recording"))
     as_text("recording.dtype", read_field(recording, "dtype", "recording"))
     runs = as_sequence(

@@ -15,6 +15,7 @@ from attention_lab.figures.data import (
     as_text,
     as_whole,
     check_index,
+    check_schema,
     check_size,
     read_field,
 )
@@ -43,16 +44,7 @@ def read_follow(recording: Any) -> dict[str, Any]:
     ValueError: recording has schema 'follow_element.v0'; this figure draws \
 'follow_element.v1'
     """
-    if not isinstance(recording, Mapping):
-        raise ValueError(
-            "recording must be a mapping, as record_chains returns it, not "
-            f"{type(recording).__name__}"
-        )
-    schema = read_field(recording, "schema", "recording")
-    if schema != SCHEMA:
-        raise ValueError(
-            f"recording has schema {schema!r}; this figure draws {SCHEMA!r}"
-        )
+    check_schema(recording, SCHEMA)
     as_text("recording.dtype", read_field(recording, "dtype", "recording"))
     inputs = read_field(recording, "inputs", "recording")
     chains = as_sequence(

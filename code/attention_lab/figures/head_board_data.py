@@ -17,7 +17,7 @@ from attention_lab.figures.data import (
     check_same_size,
     check_size,
     read_field,
-    read_recording,
+    read_runs,
 )
 
 SCHEMA = "head_board.v1"
@@ -40,7 +40,7 @@ def read_head_board(recording: Any) -> dict[str, Any]:
         NaN, a place of the output holds no number of a head, or an axis is
         too long to draw.
     """
-    runs = read_recording(recording, SCHEMA)
+    runs = read_runs(recording, SCHEMA)
     for axis, most in (("L", MOST_TOKENS), ("E", MOST_CHANNELS)):
         size = read_field(recording, axis, "recording")
         as_whole(f"recording.{axis}", size, least=1)

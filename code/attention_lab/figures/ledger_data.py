@@ -4,7 +4,6 @@ The script `interactive/ledger.js` checks the same again, because a live kernel
 may hand it other data.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from attention_lab.axes import ShapeMismatch
@@ -14,6 +13,7 @@ from attention_lab.figures.data import (
     as_sequence,
     as_text,
     as_whole,
+    check_schema,
     check_size,
     read_field,
 )
@@ -40,16 +40,7 @@ def read_ledger(ledger: Any) -> dict[str, Any]:
     Traceback (most recent call last):
     ValueError: ledger has schema 'ledger.v0'; this figure draws 'ledger.v1'
     """
-    if not isinstance(ledger, Mapping):
-        raise ValueError(
-            "ledger must be a mapping, as record_ledger returns it, not "
-            f"{type(ledger).__name__}"
-        )
-    schema = read_field(ledger, "schema", "ledger")
-    if schema != SCHEMA:
-        raise ValueError(
-            f"ledger has schema {schema!r}; this figure draws {SCHEMA!r}"
-        )
+    check_schema(ledger, SCHEMA, "ledger")
     dtypes = _parts(ledger, "dtypes", "ledger")
     devices = _parts(ledger, "devices", "ledger")
     for place, dtype in dtypes:

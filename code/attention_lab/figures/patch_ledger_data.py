@@ -15,6 +15,7 @@ from attention_lab.figures.data import (
     as_text,
     as_whole,
     check_index,
+    check_schema,
     check_size,
     read_field,
 )
@@ -44,16 +45,7 @@ def read_ledger(recording: Any) -> dict[str, Any]:
     ValueError: recording has schema 'patch_ledger.v0'; this figure draws \
 'patch_ledger.v1'
     """
-    if not isinstance(recording, Mapping):
-        raise ValueError(
-            "recording must be a mapping, as record_patch_ledger returns it, "
-            f"not {type(recording).__name__}"
-        )
-    schema = read_field(recording, "schema", "recording")
-    if schema != SCHEMA:
-        raise ValueError(
-            f"recording has schema {schema!r}; this figure draws {SCHEMA!r}"
-        )
+    check_schema(recording, SCHEMA)
     as_whole("recording.seed", read_field(recording, "seed", "recording"))
     as_text("recording.dtype", read_field(recording, "dtype", "recording"))
     units = read_field(recording, "units", "recording")

@@ -16,7 +16,7 @@ from attention_lab.figures.data import (
     as_whole,
     check_size,
     read_field,
-    read_recording,
+    read_runs,
 )
 from attention_lab.figures.digits import error_text
 from attention_lab.figures.picture import Verdict
@@ -41,7 +41,7 @@ def read_packing_map(recording: Any) -> dict[str, Any]:
         NaN, a layout misses a row, two layouts have no pair, or an axis is too
         long to draw.
     """
-    runs = read_recording(recording, SCHEMA)
+    runs = read_runs(recording, SCHEMA)
     E = as_whole("recording.E", read_field(recording, "E", "recording"))
     check_size("recording", "E", E, MOST_CHANNELS)
     for number, run in enumerate(runs):

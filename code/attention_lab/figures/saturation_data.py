@@ -13,6 +13,7 @@ from attention_lab.figures.data import (
     as_sequence,
     as_text,
     as_whole,
+    check_schema,
     check_size,
     read_field,
 )
@@ -44,16 +45,7 @@ def read_saturation(recording: Any) -> dict[str, Any]:
     ValueError: recording has schema 'saturation.v0'; this figure draws \
 'saturation.v1'
     """
-    if not isinstance(recording, Mapping):
-        raise ValueError(
-            "recording must be a mapping, as record_saturation returns it, not "
-            f"{type(recording).__name__}"
-        )
-    schema = read_field(recording, "schema", "recording")
-    if schema != SCHEMA:
-        raise ValueError(
-            f"recording has schema {schema!r}; this figure draws {SCHEMA!r}"
-        )
+    check_schema(recording, SCHEMA)
     for field in ("end", "even"):
         name = f"recording.{field}"
         as_number(name, read_field(recording, field, "recording"), least=0)

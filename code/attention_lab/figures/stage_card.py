@@ -6,7 +6,6 @@ source, the threads and the arrays.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from attention_lab.figures.data import (
     as_number,
     as_sequence,
     as_text,
+    check_schema,
     check_size,
     read_field,
 )
@@ -89,16 +89,7 @@ def read_stage(run: Any) -> dict[str, Any]:
     ValueError: run has schema 'stage_card.v0'; this figure draws \
 'stage_card.v1'
     """
-    if not isinstance(run, Mapping):
-        raise ValueError(
-            "run must be a mapping, as stage_run returns it, not "
-            f"{type(run).__name__}"
-        )
-    schema = read_field(run, "schema", "run")
-    if schema != SCHEMA:
-        raise ValueError(
-            f"run has schema {schema!r}; this figure draws {SCHEMA!r}"
-        )
+    check_schema(run, SCHEMA, "run")
     data = dict(run)
     as_text("run.stage", read_field(run, "stage", "run"))
     result = read_field(run, "result", "run")

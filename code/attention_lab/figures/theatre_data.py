@@ -16,7 +16,7 @@ from attention_lab.figures.data import (
     as_whole,
     check_size,
     read_field,
-    read_recording,
+    read_runs,
 )
 
 SCHEMA = "flash_theatre.v1"
@@ -43,7 +43,7 @@ def read_theatre(recording: Any) -> dict[str, Any]:
     ValueError: recording has schema 'flash_theatre.v0'; this figure draws \
 'flash_theatre.v1'
     """
-    runs = read_recording(recording, SCHEMA)
+    runs = read_runs(recording, SCHEMA)
     D = as_whole(
         "recording.D", read_field(recording, "D", "recording"), least=1
     )

@@ -1,4 +1,4 @@
-// Run by tests/figures/test_stage_card.py, which sets CARD to a file with the
+// Run by tests/figures/scripts.py, which sets STATE to a file with the
 // data of a stage card.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -7,7 +7,7 @@ import { test } from "node:test";
 const home = "../../../code/attention_lab/figures/interactive/";
 const base = await import(`${home}base.js`);
 const card = await import(`${home}stage_card.js`);
-const state = JSON.parse(readFileSync(process.env.CARD, "utf8"));
+const state = JSON.parse(readFileSync(process.env.STATE, "utf8"));
 const copy = () => structuredClone(state);
 
 test("the ranges of the elements touched, axis by axis", () => {

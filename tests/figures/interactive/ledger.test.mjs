@@ -1,4 +1,4 @@
-// Run by tests/figures/test_ledger.py, which sets STATE to the figure's state.
+// Run by tests/figures/scripts.py, which sets STATE to the figure's state.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";

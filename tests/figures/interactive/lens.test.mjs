@@ -1,4 +1,4 @@
-// Run by tests/figures/test_kernel_lens.py, which sets LENS to a file with the
+// Run by tests/figures/scripts.py, which sets STATE to a file with the
 // data of a kernel lens.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -8,7 +8,7 @@ const home = "../../../code/attention_lab/figures/interactive/";
 const base = await import(`${home}base.js`);
 const recorded = await import(`${home}recorded.js`);
 const lens = await import(`${home}kernel_lens.js`);
-const state = JSON.parse(readFileSync(process.env.LENS, "utf8"));
+const state = JSON.parse(readFileSync(process.env.STATE, "utf8"));
 const copy = () => structuredClone(state);
 
 test("runs are read back in their order", () => {

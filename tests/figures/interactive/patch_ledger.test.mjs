@@ -1,4 +1,4 @@
-// Run by tests/figures/test_patch_ledger.py, which sets LEDGER to a file with
+// Run by tests/figures/scripts.py, which sets STATE to a file with
 // the recorded runs.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -7,7 +7,7 @@ import { test } from "node:test";
 const home = "../../../code/attention_lab/figures/interactive/";
 const base = await import(`${home}base.js`);
 const figure = await import(`${home}patch_ledger.js`);
-const ledger = JSON.parse(readFileSync(process.env.LEDGER, "utf8"));
+const ledger = JSON.parse(readFileSync(process.env.STATE, "utf8"));
 const copy = () => structuredClone(ledger);
 const runs = figure.readLedger(copy());
 

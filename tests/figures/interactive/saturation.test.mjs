@@ -1,4 +1,4 @@
-// Run by tests/figures/test_saturation.py, which sets STATE to the figure's
+// Run by tests/figures/scripts.py, which sets STATE to the figure's
 // state.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-// Run by tests/figures/test_interactive.py, which sets THEATRE to a file with
+// Run by tests/figures/scripts.py, which sets STATE to a file with
 // the recorded runs; `node --test` alone does it too.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -7,7 +7,7 @@ import { test } from "node:test";
 const home = "../../../code/attention_lab/figures/interactive/";
 const base = await import(`${home}base.js`);
 const data = await import(`${home}theatre_data.js`);
-const theatre = JSON.parse(readFileSync(process.env.THEATRE, "utf8"));
+const theatre = JSON.parse(readFileSync(process.env.STATE, "utf8"));
 const copy = () => structuredClone(theatre);
 const find = (runs, name, slip = null) =>
   runs.find((run) => run.name.includes(name) && run.slip === slip);
