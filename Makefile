@@ -98,7 +98,7 @@ book: notebooks  ## build the site into _build/html and check it
 serve:  ## show the built site on this machine: make serve PORT=8000
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
 
-check: lint test test-browser book  ## all that has to be green; exactly what CI runs
+check: lint test book test-browser  ## all that has to be green; exactly what CI runs
 
 hooks: $(READY)  ## run the cheap checks before each commit
 	$(BIN)/pre-commit install
