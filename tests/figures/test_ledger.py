@@ -2,7 +2,6 @@ import copy
 import gzip
 import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,6 @@ from attention_lab import figures
 from attention_lab.axes import ShapeMismatch
 from attention_lab.figures.axis_plot import Axis, Plot, decades
 from figures.scripts import needs_node, passed_tests
-
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@ import copy
 import gzip
 import json
 import math
-from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
@@ -11,7 +10,6 @@ from attention_lab import figures
 from attention_lab.axes import ShapeMismatch
 from attention_lab.figures.interactive import joined
 from figures.scripts import needs_node, passed_tests
-
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@ import copy
 import gzip
 import json
 import math
-from pathlib import Path
 
 import pytest
 
 from attention_lab import figures
 from attention_lab.axes import ShapeMismatch
 from figures.scripts import needs_node, passed_tests
-
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """The scripts of the figures a reader can walk through.
 
-`base.js`, `style.js` and `scene.js` are what all share; others import from their
-neighbours with one `import … from "./name.js"` per neighbour and nothing else.
-`joined` puts a figure and what it imports into one module, which a page, a
-notebook and anywidget load alike. There is no build step: the files are what
+`base.js`, `style.js` and `scene.js` are what all share; others import from
+their neighbours with one `import … from "./name.js"` per neighbour and nothing
+else. `joined` puts a figure and what it imports into one module, which a page,
+a notebook and anywidget load alike. There is no build step: the files are what
 runs.
 """
 
