@@ -203,9 +203,8 @@ const CHECKS = {
     const still = await open(`${name}-light.html`, { javaScriptEnabled: false, width: 320 });
     check(await still.locator("figure svg").last().isVisible(), "the picture is hidden");
     check(await still.locator("figcaption .attn-verdict").first().isVisible(), "the verdicts are hidden");
-    const wide = await page.evaluate(() => 0).then(() => still.locator("body").evaluate((b) =>
-      b.ownerDocument.documentElement.scrollWidth > 320).catch(() => false));
-    check(!wide, "the picture scrolls sideways at 320 px");
+    const wide = await sideways(still);
+    check(!wide, `the picture scrolls sideways at 320 px: ${wide}`);
   },
 
   async "each answer to a key takes at most 100 ms at a quarter of the speed"(name, check) {
