@@ -15,7 +15,7 @@ SOURCES := $(shell find code -type f \( -name '*.py' -o -name '*.js' \) | sort)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup browser test test-browser gpu-check lint format notebooks book serve check hooks clean
+.PHONY: help setup browser test test-browser gpu-check lint format notebooks figure-data book serve check hooks clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ format: $(READY)  ## repair the style of code, tests, tools and chapter cells
 
 notebooks: $(READY)  ## write book/*.ipynb from book/*.md
 	$(BIN)/python tools/notebooks.py
+
+figure-data: $(READY)  ## record the committed data of the figures again
+	$(BIN)/python tools/figure_data.py
 
 # Three traps: the cache of executed pages does not notice changes under code/,
 # so it goes when they change; an unchanged page would not repeat its warnings,
