@@ -23,7 +23,7 @@ def check_figure_data(site: Site) -> Result:
         size = len(gzip.compress("\n".join(states).encode()))
         if size > FIGURE_DATA_BYTES:
             result.faults.append(
-                f"{site.name(path)}: {len(states)} recordings bring {size} bytes, "
-                f"more than {FIGURE_DATA_BYTES}"
+                f"{site.name(path)}: {len(states)} recordings bring {size} "
+                f"bytes, more than {FIGURE_DATA_BYTES}"
             )
     return result
