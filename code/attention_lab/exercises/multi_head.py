@@ -136,8 +136,8 @@ def _head_that_changes(row: int, embed_dim: int, num_heads: int) -> int:
 def _examine_row(answer: Any) -> list[Check]:
     cases = [
         {"row": row, "embed_dim": E, "num_heads": H}
-        for E, H in ((6, 2), (12, 3), (10, 5))
-        for row in (0, E // H - 1, E // H, E - 1)
+        for E, H in ((6, 2), (12, 3))
+        for row in (0, 1, E // H, E - 1)
     ]
     wrong = {
         "split-d-h-order": lambda row, E, H: row % H,
