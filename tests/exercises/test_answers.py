@@ -142,6 +142,11 @@ def test_mistake_is_named_if_it_explains_every_case():
     assert (half.passed, half.likely) == (False, "")
 
 
+def test_mistake_that_is_not_in_the_museum_is_refused():
+    with pytest.raises(ValueError, match="'weights-not-normalized'"):
+        check(softmax, wrong={"weights-not-normalized": not_divided})
+
+
 def test_counterexample_is_the_smallest_case():
     example = check(not_divided).counterexample
     assert example.sizes == {"L": 3}

@@ -55,6 +55,7 @@ def holds_for_one_row(attend, x_LD, order):
 RIGHT = {
     "by_hand": [
         (0.125, 0.375, 0.5),
+        (0.13, 0.38, 0.5),
         [1 / 8, 3 / 8, 4 / 8],
         np.array([1, 3, 4]) / 8,
     ],

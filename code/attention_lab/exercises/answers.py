@@ -197,6 +197,11 @@ def function(
     refuse : called with a result; returns a sentence if it is of a kind that
         the comparison would not notice, such as another dtype, or None.
 
+    Raises
+    ------
+    ValueError
+        If a key of `wrong` is one word and the id of no known mistake.
+
     Examples
     --------
     >>> cases = [{"x_L": np.arange(3.0)}]
@@ -206,6 +211,9 @@ def function(
     >>> check.what.split(";")[0], check.likely
     ('result differs at index (2,): 3, but 0 is expected', 'It adds.')
     """
+    for mistake in wrong or {}:
+        if " " not in mistake and mistake not in known_mistakes():
+            raise ValueError(f"wrong names {mistake!r}, which is not known")
     if not callable(answer):
         what = f"Answer with a function, not {_short(answer)}."
         return Check(name, False, what)
