@@ -201,9 +201,10 @@ def _gradients(module: Any) -> list[Tensor | None]:
 def _examine_recompute(answer: Any) -> list[Check]:
     if not callable(answer):
         return [Check("output", False, "Answer with a function.")]
-    torch.manual_seed(0)
-    module = FusedQKVAttention(6, 2).double()
-    x_BLE = torch.randn(2, 5, 6, dtype=torch.float64)
+    with torch.random.fork_rng(devices=()):  # the reader's own stays as it is
+        torch.manual_seed(0)
+        module = FusedQKVAttention(6, 2).double()
+        x_BLE = torch.randn(2, 5, 6, dtype=torch.float64)
     expected = module(x_BLE)
     expected.square().sum().backward()
     plain = _gradients(module)

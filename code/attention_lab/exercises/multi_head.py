@@ -122,8 +122,9 @@ split = Exercise(
 
 def _head_that_changes(row: int, embed_dim: int, num_heads: int) -> int:
     """Change one row of W_q and see which head's queries change."""
-    torch.manual_seed(0)
-    module = MultiHeadAttention(embed_dim, num_heads).double()
+    with torch.random.fork_rng(devices=()):  # the reader's own stays as it is
+        torch.manual_seed(0)
+        module = MultiHeadAttention(embed_dim, num_heads).double()
     x_BLE = torch.ones(1, 2, embed_dim, dtype=torch.float64)
     with torch.no_grad():
         before = module.project(x_BLE, x_BLE, x_BLE)[0]
