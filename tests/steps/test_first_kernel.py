@@ -7,9 +7,7 @@ from numba import float32
 
 from attention_lab.axes import ShapeMismatch
 from attention_lab.error_bound import ulp
-from attention_lab.gpu.compile_card import compile_cards
 from attention_lab.gpu.door import runs_on_gpu
-from attention_lab.gpu.errors import CompilerMissing
 from attention_lab.gpu.recorder import record
 from attention_lab.steps import first_kernel as step
 from test_mistakes_are_caught import edited
@@ -200,39 +198,6 @@ def test_half_of_the_threads_work_in_each_round():
     assert step.threads_writing(recording, "shared") == 2 * tree + [0]
     one = step.measure_softmax(1, 3, threads=1)
     assert step.threads_writing(one, "shared") == [1, 0, 1, 0, 0]
-
-
-# -- compiled --------------------------------------------------------------
-
-F2 = "float32[:,::1]"
-SHIPPED = {
-    "who": (step.who_kernel, ("int64[::1]",)),
-    "scores": (step.make_scores_kernel(float32), (F2, F2, F2, "float32")),
-    "softmax": (step.make_softmax_kernel(float32, 256), (F2, F2)),
-}
-
-
-@pytest.fixture(scope="module")
-def cards():
-    """Compile everything in one process; skip where nothing can be."""
-    jobs = {
-        (name, cc): (*SHIPPED[name], cc)
-        for name in SHIPPED
-        for cc in ((7, 5), (8, 0), (9, 0))
-    }
-    try:
-        return dict(zip(jobs, compile_cards(jobs.values()), strict=True))
-    except CompilerMissing as missing:
-        pytest.skip(str(missing))
-
-
-def test_every_kernel_compiles_clean(cards):
-    for (name, _), card in cards.items():
-        assert card.f64_instructions == 0, str(card)
-        assert card.spill_bytes == 0
-        assert card.shared_bytes == (256 * 4 if name == "softmax" else 0)
-        assert 0 < card.registers <= 255
-        assert (card.fma_f32_instructions > 0) == (name != "who"), str(card)
 
 
 # -- planted mistakes ------------------------------------------------------

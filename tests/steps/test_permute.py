@@ -6,9 +6,8 @@ import torch
 
 from attention_lab.axes import ShapeMismatch
 from attention_lab.examples import position_coded
-from attention_lab.gpu.compile_card import compile_cards
 from attention_lab.gpu.door import runs_on_gpu
-from attention_lab.gpu.errors import CompilerMissing, KernelFault
+from attention_lab.gpu.errors import KernelFault
 from attention_lab.gpu.recorder import record
 from attention_lab.source import plain_function
 from attention_lab.steps import permute as step
@@ -148,34 +147,6 @@ def test_sectors_are_those_of_the_places(shape, axes):
         traffic = step.measure(shape, axes, by).traffic
         for name, mean in arrays.items():
             assert traffic[name].sectors_per_request == pytest.approx(mean)
-
-
-# -- compiled --------------------------------------------------------------
-
-F1 = "float32[::1]"
-ARCHITECTURES = [(7, 5), (8, 0), (9, 0)]
-
-
-@pytest.fixture(scope="module")
-def cards():
-    """Compile everything in one process; skip where nothing can be."""
-    jobs = [
-        (kernel, (F1, F1, *["int64"] * 7), cc)
-        for kernel in (step.gather_kernel, step.scatter_kernel)
-        for cc in ARCHITECTURES
-    ]
-    try:
-        return compile_cards(jobs)
-    except CompilerMissing as missing:
-        pytest.skip(str(missing))
-
-
-def test_both_compile_clean(cards):
-    for card in cards:
-        assert card.f64_instructions == 0, str(card)
-        assert card.spill_bytes == 0
-        assert card.shared_bytes == 0
-        assert 0 < card.registers <= 255
 
 
 # -- planted mistakes ------------------------------------------------------
