@@ -273,7 +273,7 @@ WRONG = {
     "guard": [
         (guard_one_late, "no hazard", "guard-missing"),
         (guard_always, "no hazard", "guard-missing"),
-        (guard_one_early, "no hazard", "out_L"),
+        (guard_one_early, "output written", "out_L"),
         (guard_by_block, "no hazard", "out_L"),
         (3, "runs", "kernel"),
     ],

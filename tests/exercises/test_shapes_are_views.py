@@ -144,7 +144,7 @@ RIGHT = {
             "H, L, D = out_HLD.shape",
             "if n < H * L * D:",
             "d, rest = n % D, n // D",
-            "row, h = rest // H, rest % H",  # not needed, and not used
+            "row, h = rest % H, rest // H",  # not needed, and not used
             "row, h = rest % L, rest // L",
             "element = x_LHD[row, h, d]",
             "out_HLD[h, row, d] = element",
@@ -191,12 +191,12 @@ WRONG = {
                 "H, L, D = out_HLD.shape",
                 "if n < H * L * D:",
                 "d, rest = n % D, n // D",
-                "row, h = rest // H, rest % H",
+                "row, h = rest % H, rest // H",
                 "element = x_LHD[row, h, d]",
                 "out_HLD[h, row, d] = element",
             ),
-            "values",
-            "out_HLD",
+            "no hazard",
+            "reads x_LHD[1, 0, 0]",
         ),
         (
             in_order(

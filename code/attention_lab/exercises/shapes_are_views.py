@@ -317,7 +317,7 @@ kernel = Parsons(
     lambda x_LHD: x_LHD.transpose(1, 0, 2),
     distractors=(
         "    element = x_LHD[h, row, d]",
-        "    row, h = rest // H, rest % H",
+        "    row, h = rest % H, rest // H",
     ),
     sizes=(
         {"L": 1, "H": 1, "D": 1},
