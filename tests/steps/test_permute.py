@@ -105,6 +105,16 @@ def test_kinds_and_dtypes_come_back():
             "by must be one of gather, scatter, not 'copy'",
         ),
         (
+            lambda: step.measure((2, 3), (1, 0), threads=1025),
+            ValueError,
+            "threads = 1025, but CUDA allows 1024",
+        ),
+        (
+            lambda: step.plan_walk((2, 3), (1, 0), threads=0),
+            ValueError,
+            "threads must be a whole number of at least 1, not 0",
+        ),
+        (
             lambda: step.permute_cuda(np.arange(6), (0,)),
             ValueError,
             "x has dtype int64",

@@ -26,6 +26,7 @@ from attention_lab.axes import check_axes, check_size, check_tile, shape_checked
 from attention_lab.contract import dtype_name
 from attention_lab.gpu import cuda, record, to_device
 from attention_lab.steps.launch import (
+    MAX_THREADS,
     blank,
     cdiv,
     check_grid,
@@ -297,9 +298,9 @@ def softmax_cuda(
     """
     check_axes("scores_LS", scores_LS, "LS")
     real = kernel_dtype("scores_LS", scores_LS)
-    if check_power_of_two("threads", threads) > 1024:
+    if check_power_of_two("threads", threads) > MAX_THREADS:
         raise ValueError(
-            f"threads = {threads}, but CUDA allows 1024 in a block"
+            f"threads = {threads}, but CUDA allows {MAX_THREADS} in a block"
         )
     if 0 in scores_LS.shape:
         return same_kind(blank(scores_LS.shape, real), scores_LS)

@@ -21,9 +21,10 @@ from numba import float32
 from torch import Tensor
 
 from attention_lab import examples
-from attention_lab.axes import ShapeMismatch
+from attention_lab.axes import ShapeMismatch, check_tile
 from attention_lab.gpu import cuda, record, to_device
 from attention_lab.steps.launch import (
+    MAX_THREADS,
     blank,
     cdiv,
     kernel_dtype,
@@ -164,16 +165,24 @@ class Walk(NamedTuple):
 
 
 def plan_walk(
-    shape: Sequence[int], axes: Sequence[int], by: str = "gather"
+    shape: Sequence[int],
+    axes: Sequence[int],
+    by: str = "gather",
+    threads: int = THREADS,
 ) -> Walk:
     """Return the launch that permutes an array of this shape.
+
+    Parameters
+    ----------
+    threads : of a block, at most 1024.
 
     Raises
     ------
     ShapeMismatch
         If there are more than four axes, or `axes` is no permutation.
     ValueError
-        If `by` is not "gather" or "scatter".
+        If `by` is not "gather" or "scatter", or a block has not 1 … 1024
+        threads.
 
     Examples
     --------
@@ -181,6 +190,10 @@ def plan_walk(
     >>> walk.sizes, walk.steps  # one step along the old rows moves 1
     ((1, 3, 2), (0, 0, 1, 3))
     """
+    if check_tile("threads", threads) > MAX_THREADS:
+        raise ValueError(
+            f"threads = {threads}, but CUDA allows {MAX_THREADS} in a block"
+        )
     if by not in WAYS:
         raise ValueError(f"by must be one of {', '.join(WAYS)}, not {by!r}")
     if len(shape) > MOST_AXES:
@@ -201,8 +214,8 @@ def plan_walk(
     sizes = [1] * missing + sizes
     return Walk(
         gather_kernel if by == "gather" else scatter_kernel,
-        cdiv(math.prod(shape), THREADS),
-        THREADS,
+        cdiv(math.prod(shape), threads),
+        threads,
         tuple(sizes[1:]),
         (0,) * missing + tuple(steps),
     )
@@ -255,14 +268,17 @@ def measure(
     axes: Sequence[int],
     by: str = "gather",
     order: str = "ascending",
+    threads: int = THREADS,
 ) -> Any:
     """Record a kernel on position-coded float32 numbers.
+
+    Parameters and errors: `plan_walk`, and `order` of `gpu.record`.
 
     Returns
     -------
     An `attention_lab.gpu.recording.Recording` that knows its formula.
     """
-    walk = plan_walk(shape, axes, by)
+    walk = plan_walk(shape, axes, by, threads)
     x = examples.position_coded(math.prod(shape)).astype(np.float32)
     return record(
         walk.kernel, walk.grid, walk.block, blank(x.shape, float32), x,
