@@ -80,6 +80,10 @@ softmax = Parsons(
     given=3,
     sizes=({"L": 1, "S": 1}, {"L": 2, "S": 7}, {"L": 2, "S": 19}),
     hints={
+        "is Python": (
+            "A line that ends with a colon is followed by a deeper one.",
+            "Each `for` has one deeper line, and the three do different things.",
+        ),
         "values": (
             "The sum needs the maximum of the whole row, and the weights need "
             "the sum of the whole row. Who has it, and from when on?",

@@ -325,10 +325,21 @@ kernel = Parsons(
         {"L": 5, "H": 3, "D": 2},
     ),
     hints={
+        "is Python": (
+            "A line that ends with a colon is followed by a deeper one.",
+            "Every name needs a value before it is used, and the guard uses "
+            "three sizes.",
+        ),
+        "no hazard": (
+            "The letters at the end of a name say what belongs into the "
+            "brackets, in that order.",
+            "`row` counts up to L and `h` up to H. Which of the lines lets one "
+            "of them grow too large?",
+        ),
         "values": (
             "Which axis of the result moves when n grows by 1?",
             "n counts places of out_HLD. So its last axis is D, and before "
             "that comes L.",
-        )
+        ),
     },
 )
