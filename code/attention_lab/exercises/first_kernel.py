@@ -82,7 +82,7 @@ softmax = Parsons(
     hints={
         "is Python": (
             "A line that ends with a colon is followed by a deeper one.",
-            "Each `for` has one deeper line, and the three do different things.",
+            "Each `for` has one deeper line; the three do different things.",
         ),
         "values": (
             "The sum needs the maximum of the whole row, and the weights need "
