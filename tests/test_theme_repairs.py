@@ -9,7 +9,6 @@ from book_config import ROOT
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 from theme_repairs import REPAIRS, repaired
 
-
 PAGE = "".join(f"{old}>{about}" for about, (old, _) in REPAIRS.items())
 
 
