@@ -16,7 +16,8 @@ async function walk(page, run, check) {
     if (at) await page.keyboard.press("Space");
     const place = `${run.name} ${run.slip} tile ${at + 1}`;
     const [i, j] = run.tiles[at];
-    const { says, current, rows } = await look(page, "kept");
+    const { says, current, tables } = await look(page);
+    const rows = tables["kept per query"];
     check(says.startsWith(`Tile (${i}, ${j}):`), `${place}: says ${says}`);
     check(rows.length === run.row_max[at].length, `${place}: ${rows.length} rows`);
     rows.forEach((cells, row) => {

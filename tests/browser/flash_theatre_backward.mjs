@@ -7,30 +7,35 @@ const state = JSON.parse(readFileSync(settings.state, "utf8"));
 const rights = state.runs.filter((run) => !run.slip);
 const wrongs = state.runs.filter((run) => run.slip)
   .map((run) => ({ ...rights.find((right) => right.name === run.name), ...run }));
+const CAPTIONS = {
+  "scores L × S": "scores", "P L × S": "weights", "dP L × S": "d_weights",
+  "dS L × S": "d_scores", "dV S × D": "dv", "dK S × D": "dk", "dQ ÷ scale L × D": "dq_sum",
+};
 const PAGE = "flash_theatre_backward-light.html";
 /** A number as a coloured square writes it. */
 const short = (x) => (x === null ? "−∞" : x === 0 ? "0"
-  : x.toFixed(Math.abs(x) < 9.95 ? 1 : 0).replace(/^-(0\.0)$/, "$1")
-    .replace("-", "−").replace(/^(−?)0\./, "$1."));
+  : x.toFixed(Math.abs(x) < 0.995 ? 2 : Math.abs(x) < 9.95 ? 1 : 0)
+    .replace(/^-(0\.00)$/, "$1").replace("-", "−").replace("0.", "."));
 
-/** Walk one run from its first to its last tile and hold it to the data. */
-async function walk(page, run, check) {
+/** Walk the first tiles of a run and hold them to the data. */
+async function walk(page, run, check, many = run.tiles.length) {
   await page.keyboard.press("Home");
-  for (let at = 0; at < run.tiles.length; at += 1) {
+  for (let at = 0; at < many; at += 1) {
     if (at) await page.keyboard.press("Space");
     const place = `${run.name} ${run.slip} tile ${at + 1}`;
     const [i, j] = run.tiles[at];
-    const { says, current, rows: kept } = await look(page, "kept");
+    const { says, current, tables } = await look(page);
+    const { kept } = tables;
     check(says.startsWith(`Tile (${i}, ${j}): `), `${place}: says ${says}`);
     check(current === String(at + 1), `${place}: the board is at ${current}`);
     const expected = kept.map((_, row) => ["lse", "row_dot"]
       .map((part) => decimal(run[part][i * run.TILE_L + row])));
     check(`${kept}` === `${expected}`, `${place}: ${kept} is not ${expected}`);
-    for (const [caption, part] of [["dS", "d_scores"], ["dK", "dk"], ["dV", "dv"]]) {
-      const { rows } = await look(page, caption);
-      check(`${rows.flat()}` === `${run[part][at].map(short)}`, `${place}: ${part} is ${rows}`);
+    for (const [caption, part] of Object.entries(CAPTIONS)) {
+      const shown = tables[caption].flat();
+      check(`${shown}` === `${run[part][at].map(short)}`, `${place}: ${part} is ${shown}`);
     }
-    const { rows } = await look(page, "dQ L");
+    const rows = tables["dQ L × D"];
     const isDone = !run.tiles.slice(at + 1).some(([row]) => row === i);
     const first = i * run.TILE_L * state.D;
     const stored = run.dq.slice(first, first + rows.flat().length).map(short);
@@ -61,7 +66,7 @@ await report({
     const page = await open(PAGE);
     for (const [place, run] of wrongs.entries()) {
       await choose(page, "mistake", place + 1);
-      await walk(page, run, check);
+      await walk(page, run, check, 3);
       const lines = await strip(page);
       ["dq", "dk", "dv"].forEach((key, n) => {
         const isRight = run[`${key}_error`] <= run[`${key}_bound`];
@@ -77,7 +82,7 @@ await report({
   async "the walk goes down the columns, and the question asks for dS"(check) {
     const page = await open(PAGE);
     await focusBoard(page);
-    const at = async () => (await look(page, "kept")).says.match(/Tile \((\d), (\d)\)/).slice(1).join("");
+    const at = async () => (await look(page)).says.match(/Tile \((\d), (\d)\)/).slice(1).join("");
     for (const [key, expected] of [["Space", "10"], ["Space", "20"], ["Space", "01"], ["PageUp", "20"], ["ArrowRight", "21"], ["Home", "00"]]) {
       await page.keyboard.press(key);
       check(await at() === expected, `${key}: at ${await at()}, not ${expected}`);

@@ -17,17 +17,14 @@ export async function choose(page, label, place) {
 export const decimal = (x) => (x === null ? "−∞"
   : x.toFixed(Math.abs(x) < 100 ? 2 : 1).replace(/^-(0\.00)$/, "$1").replace("-", "−"));
 
-/** The sentence, the cursor, and the rows of the table whose caption begins so. */
-export const look = (page, caption) => page.evaluate((begins) => {
-  const table = [...document.querySelectorAll(".attn-stage table")].find(
-    (t) => t.caption.textContent.startsWith(begins));
-  return {
-    says: document.querySelector("[role=status]").textContent,
-    current: document.querySelector("[aria-selected=true]").textContent,
-    rows: [...table.tBodies[0].rows].map((r) =>
-      [...r.querySelectorAll("td")].map((c) => c.textContent)),
-  };
-}, caption);
+/** The sentence, the cursor, and the rows of every table by its caption. */
+export const look = (page) => page.evaluate(() => ({
+  says: document.querySelector("[role=status]").textContent,
+  current: document.querySelector("[aria-selected=true]").textContent,
+  tables: Object.fromEntries([...document.querySelectorAll(".attn-stage table")].map((t) =>
+    [t.caption.textContent, [...t.tBodies[0].rows].map((r) =>
+      [...r.querySelectorAll("td")].map((c) => c.textContent))])),
+}));
 
 export const strip = (page) => page.locator(".attn-stage .attn-verdict").allInnerTexts();
 
