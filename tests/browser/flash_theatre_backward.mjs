@@ -56,7 +56,7 @@ await report({
       check(lines[4].startsWith("✓"), lines[4]);
       const { total, before, naive, square } = run.traffic;
       const meter = await page.locator(".attn-traffic").innerText();
-      check(meter.includes(`so far: ${total} of ${total}, ${before} for D and dQ`), meter);
+      check(meter.includes(`so far: ${total} of ${total}, of these ${before} for D and dQ`), meter);
       check(meter.includes(`stored weights: ${naive}, of these ${square} for P`), meter);
     }
     check(page.faults.length === 0, page.faults.join());

@@ -156,7 +156,7 @@ export function theatre(play) {
       meter.style.width = `${100 * stored / moved.naive}%`;
       square.style.width = `${100 * moved.square / moved.naive}%`;
       say(`${run.slip ? "right loop" : "flash"}, so far: ${stored} of ${moved.total}` +
-        (moved.before ? `, ${moved.before} for D and dQ` : ""),
+        (moved.before ? `, of these ${moved.before} for D and dQ` : ""),
       `${play.rival}: ${moved.naive}, of these ${moved.square} for ${play.square} (hatched)`,
       `Of ${run.L * run.S} scores, ${run.scores[at].length} exist now; none is ever stored.`);
     }
