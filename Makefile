@@ -15,7 +15,7 @@ SOURCES := $(shell find code -type f \( -name '*.py' -o -name '*.js' \) | sort)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup browser test test-browser gpu-check lint format notebooks book serve check hooks clean
+.PHONY: help setup browser test test-browser gpu-check lint format notebooks figure-data book serve check hooks clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,7 +55,7 @@ node_modules/.ready: package.json package-lock.json
 
 browser: node_modules/.ready  ## install what the browser tests need (npm; 14 MB)
 
-test: $(READY) $(COMPILER_READY)  ## run the tests, every chapter's cells included
+test: $(READY) $(COMPILER_READY)  ## run the tests
 	$(USE_COMPILER) $(BIN)/python -m pytest --ignore=tests/browser $(PYTEST_ARGS)
 
 # Not beside other tests: it measures how fast the figures answer.
@@ -82,16 +82,21 @@ format: $(READY)  ## repair the style of code, tests, tools and chapter cells
 notebooks: $(READY)  ## write book/*.ipynb from book/*.md
 	$(BIN)/python tools/notebooks.py
 
+figure-data: $(READY)  ## record the committed data of the figures again
+	$(BIN)/python tools/figure_data.py
+
+# Every chapter runs once, here; Jupyter Book finds the outputs in its cache.
 # Three traps: the cache of executed pages does not notice changes under code/,
 # so it goes when they change; an unchanged page would not repeat its warnings,
 # hence --all; and pages that no longer exist would stay. A page has no kernel:
 # ATTENTION_LAB_STATIC keeps controls that need one out of it.
-book: notebooks  ## build the site into _build/html and check it
+book: notebooks  ## run every chapter, build the site into _build/html, check it
 	@mkdir -p _build
 	@cat $(SOURCES) constraints.txt | cksum > _build/code.now
 	@cmp -s _build/code.now _build/code.cached || rm -rf _build/.jupyter_cache
 	@mv _build/code.now _build/code.cached
 	@rm -rf _build/html
+	$(BIN)/python tools/run_chapters.py
 	ATTENTION_LAB_STATIC=1 $(BIN)/jupyter-book build . --all -W -n --keep-going
 	$(BIN)/python tools/check_site.py
 

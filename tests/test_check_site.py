@@ -3,6 +3,7 @@
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 import check_site
@@ -17,6 +18,7 @@ PAGE = """\
 <img src="../_static/cat.png" alt="A cat">
 <svg role="img"><title>A dog</title></svg>
 <figure aria-label="Two panels"><svg></svg><svg></svg></figure>
+<script type="application/json" class="attn-state">{{"runs":[1]}}</script>
 </body></html>
 """
 
@@ -110,6 +112,33 @@ def test_font_from_another_host_is_reported(book, capsys):
     )
     assert check_site.main(book=book) == 1
     assert "a style asks https://a.x/font.woff2" in capsys.readouterr().out
+
+
+def test_page_with_too_much_figure_data_is_reported(book, capsys):
+    noise = np.random.default_rng(0).integers(0, 10**9, 40_000).tolist()
+    change(book, "[1]", str(noise))
+    assert check_site.main(book=book) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"book/start.html: \d{6} bytes of recordings", out)
+
+
+def test_heavy_page_is_reported(book, capsys):
+    picture = book.root / "_build" / "html" / "_static" / "cat.png"
+    picture.write_bytes(bytes(400_000))  # a server does not pack it again
+    assert check_site.main(book=book) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"book/start.html: 40\d{4} bytes gzipped", out)
+
+
+def test_page_with_many_files_is_reported(book, capsys):
+    static = book.root / "_build" / "html" / "_static"
+    tags = ""
+    for number in range(20):
+        (static / f"{number}.js").touch()
+        tags += f'<script src="../_static/{number}.js"></script>'
+    change(book, "<h2", tags + "<h2")
+    assert check_site.main(book=book) == 1
+    assert "book/start.html: 23 requests" in capsys.readouterr().out
 
 
 def test_untracked_notebook_is_reported(book, capsys):

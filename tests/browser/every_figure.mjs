@@ -250,6 +250,54 @@ const CHECKS = {
     }
   },
 
+  async "markup in its data is shown as text, or refused"(name, check) {
+    const page = await open(`${name}-light.html`);
+    const planted = await page.evaluate(async (markup) => {
+      const figure = document.querySelector("figure");
+      const module = document.querySelector("script[type=module]").textContent;
+      const state = JSON.parse(figure.querySelector(".attn-state").textContent);
+      /** The place of one string of each kind: as a list of keys. */
+      const kinds = new Map();
+      (function visit(value, path) {
+        if (typeof value === "string") {
+          kinds.set(path.map((key) => (Number.isInteger(key) ? "*" : key)).join("."), path);
+        } else if (Array.isArray(value)) value.forEach((item, n) => visit(item, [...path, n]));
+        else if (value) Object.entries(value).forEach(([key, item]) => visit(item, [...path, key]));
+      })(state, []);
+      const found = [];
+      for (const [kind, path] of kinds) {
+        const copy = structuredClone(state);
+        const last = path.at(-1);
+        const owner = path.slice(0, -1).reduce((value, key) => value[key], copy);
+        owner[last] = `${owner[last]}${markup}`;
+        const fresh = figure.cloneNode(true);
+        fresh.classList.remove("attn-on");
+        fresh.querySelector(".attn-stage").replaceChildren();
+        fresh.querySelector(".attn-state").textContent = JSON.stringify(copy);
+        const script = document.createElement("script");
+        script.type = "module";
+        script.textContent = module;
+        document.querySelector("main").replaceChildren(fresh, script);
+        const stage = fresh.querySelector(".attn-stage");
+        for (let n = 0; n < 100 && !stage.firstChild; n += 1) {
+          await new Promise((done) => { setTimeout(done, 5); });
+        }
+        if (!stage.firstChild) found.push(`${kind}: nothing is drawn`);
+        const home = stage.querySelector("[role=gridcell][tabindex='0'], [role=toolbar] [tabindex='0']");
+        home?.focus();
+        for (const key of ["s", "End", "b", "?", "Escape", "p"]) {
+          document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+          if (stage.querySelector("img, script, .planted")) found.push(`${kind}, ${key}: an element`);
+        }
+      }
+      return { many: kinds.size, found, ran: Boolean(window.planted) };
+    }, "<img src=x onerror='window.planted=1'><b class=planted>b</b><script>window.planted=1</script>");
+    check(planted.many > 3, `only ${planted.many} kinds of text`);
+    check(planted.found.length === 0, planted.found.join("; "));
+    check(!planted.ran, "a script of the data ran");
+    check(page.faults.length === 0, page.faults.join());
+  },
+
   async "one module brings several figures to life, and each only once"(name, check) {
     for (const file of [`${name}-two.html`, `${name}-once.html`]) {
       const page = await open(file);

@@ -5,6 +5,7 @@ a new figure joins them by an entry here.
 """
 
 import functools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,18 +23,14 @@ from attention_lab.figures import (
     draw_stage_card,
 )
 from attention_lab.figures.live import LiveFigure
-from attention_lab.steps.flash_theatre import record_theatre
-from attention_lab.steps.flash_theatre_backward import (
-    record_theatre_backward,
-)
-from attention_lab.steps.follow_element import record_chains
-from attention_lab.steps.head_board import record_head_board
-from attention_lab.steps.ledger import record_ledger
-from attention_lab.steps.patch_ledger import record_patch_ledger
-from attention_lab.steps.qkv_map import record_packing_map
-from attention_lab.steps.saturation import record_saturation
-from attention_lab.steps.stage_run import stage_run
+from figure_data import COMMITTED
 from figures.lens_kernels import record_lens_kernels
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """Return a committed recording; tools/figure_data.py keeps them fresh."""
+    path = COMMITTED / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Example:
 
 LIVE_FIGURES = {
     "flash_theatre": Example(
-        functools.cache(lambda: draw_flash_theatre(record_theatre())),
+        functools.cache(lambda: draw_flash_theatre(recorded("flash_theatre"))),
         bad={
             "schema": (lambda s: s.update(schema="flash_theatre.v9"), "v9"),
             "empty": (lambda s: s.update(runs=[]), "holds no run"),
@@ -69,7 +66,9 @@ LIVE_FIGURES = {
     ),
     "flash_theatre_backward": Example(
         functools.cache(
-            lambda: draw_flash_theatre_backward(record_theatre_backward())
+            lambda: draw_flash_theatre_backward(
+                recorded("flash_theatre_backward")
+            )
         ),
         bad={
             "schema": (lambda s: s.update(schema="flash_theatre.v1"), "v1"),
@@ -88,7 +87,9 @@ LIVE_FIGURES = {
         },
     ),
     "follow_element": Example(
-        functools.cache(lambda: draw_follow_element(record_chains())),
+        functools.cache(
+            lambda: draw_follow_element(recorded("follow_element"))
+        ),
         bad={
             "schema": (lambda s: s.update(schema="follow_element.v9"), "v9"),
             "empty": (lambda s: s.update(chains=[]), "holds no chain"),
@@ -111,7 +112,7 @@ LIVE_FIGURES = {
         },
     ),
     "patch_ledger": Example(
-        functools.cache(lambda: draw_patch_ledger(record_patch_ledger())),
+        functools.cache(lambda: draw_patch_ledger(recorded("patch_ledger"))),
         bad={
             "schema": (lambda s: s.update(schema="patch_ledger.v9"), "v9"),
             "empty": (lambda s: s.update(runs=[]), "no run"),
@@ -161,7 +162,9 @@ LIVE_FIGURES = {
         },
     ),
     "stage_card": Example(
-        functools.cache(lambda: draw_stage_card(stage_run("flash_forward"))),
+        functools.cache(
+            lambda: draw_stage_card(recorded("stage_flash_forward"))
+        ),
         bad={
             "schema": (lambda s: s.update(schema="stage_card.v9"), "v9"),
             "empty": (lambda s: s.update(kernels=[]), "needs kernels"),
@@ -182,7 +185,7 @@ LIVE_FIGURES = {
         },
     ),
     "head_board": Example(
-        functools.cache(lambda: draw_head_board(record_head_board())),
+        functools.cache(lambda: draw_head_board(recorded("head_board"))),
         bad={
             "schema": (lambda s: s.update(schema="head_board.v9"), "v9"),
             "empty": (lambda s: s.update(runs=[]), "holds no run"),
@@ -202,7 +205,7 @@ LIVE_FIGURES = {
         },
     ),
     "packing_map": Example(
-        functools.cache(lambda: draw_qkv_map(record_packing_map())),
+        functools.cache(lambda: draw_qkv_map(recorded("packing_map"))),
         bad={
             "schema": (lambda s: s.update(schema="packing_map.v9"), "v9"),
             "empty": (lambda s: s.update(runs=[]), "holds no run"),
@@ -218,7 +221,7 @@ LIVE_FIGURES = {
         },
     ),
     "ledger": Example(
-        functools.cache(lambda: draw_ledger(record_ledger())),
+        functools.cache(lambda: draw_ledger(recorded("ledger"))),
         bad={
             "schema": (lambda s: s.update(schema="ledger.v9"), "v9"),
             "empty": (lambda s: s.update(settings=[]), "is empty"),
@@ -237,7 +240,7 @@ LIVE_FIGURES = {
         },
     ),
     "saturation": Example(
-        functools.cache(lambda: draw_saturation(record_saturation())),
+        functools.cache(lambda: draw_saturation(recorded("saturation"))),
         bad={
             "schema": (lambda s: s.update(schema="saturation.v9"), "v9"),
             "empty": (lambda s: s.update(runs=[]), "recording is empty"),

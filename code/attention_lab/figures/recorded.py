@@ -21,6 +21,10 @@ from attention_lab.figures.data import (
 SCHEMA = "recording.v1"
 SECTOR_BYTES, WORD_BYTES, BANKS = 32, 4, 32
 _LANE_COLUMNS = ("threads", "elements", "addresses")
+_COLUMNS = {
+    "request": ("block", "epoch", "site", *_LANE_COLUMNS),
+    "line": ("block", "epoch", "threads", "sites", "elements"),
+}
 
 
 def read_recording(place: str, recording: Any, granularity: str) -> dict:
@@ -70,6 +74,14 @@ def read_recording(place: str, recording: Any, granularity: str) -> dict:
             f"{place} keeps its accesses by {found['granularity']}; this "
             f"figure needs to_data({granularity!r})"
         )
+    columns = read_field(found, "columns", f"{place}.events")
+    if sorted(columns) != sorted(_COLUMNS[granularity]):
+        raise ValueError(
+            f"{place}.events has the columns {', '.join(map(str, columns))}; "
+            f"by {granularity} they are {', '.join(_COLUMNS[granularity])}"
+        )
+    for name in ("formula", "grid", "block", "sites", "memory"):
+        read_field(recording, name, place)
     data = dict(recording)
     data["formula"] = {k: list(v) for k, v in (data["formula"] or {}).items()}
     for name in ("grid", "block"):
