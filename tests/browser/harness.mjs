@@ -14,16 +14,34 @@ export const browser = await chromium.launch({
   args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
 });
 
+// A window costs a Chromium far more than a page in it, so one window per kind
+// of reader stays open; each page finds its store empty.
+const windows = new Map();
+
 /** Open a page; what it says to the console and asks from others is kept. */
 export async function open(file, options = {}) {
-  const { width = 1000, init, ...rest } = options;
+  const kind = options.init ? null : JSON.stringify(options);
+  const known = windows.get(kind);
+  if (known) {
+    if (options.javaScriptEnabled !== false) {
+      await known.evaluate(() => localStorage.clear());
+    }
+    await known.emulateMedia({ media: null });
+  }
+  const page = known ?? await openWindow(options);
+  if (kind) windows.set(kind, page);
+  page.faults = [];
+  page.asked = [];
+  await page.goto(file.includes(":") ? file : `file://${settings.pages}/${file}`);
+  return page;
+}
+
+async function openWindow({ width = 1000, init, ...rest }) {
   const context = await browser.newContext({
     viewport: { width, height: 900 }, ...rest,
   });
   const page = await context.newPage();
   page.setDefaultTimeout(8000);
-  page.faults = [];
-  page.asked = [];
   page.on("console", (m) => {
     if (["error", "warning"].includes(m.type())) page.faults.push(m.text());
   });
@@ -33,7 +51,6 @@ export async function open(file, options = {}) {
     if (!["file:", "data:", "blob:", "about:"].includes(protocol)) page.asked.push(request.url());
   });
   if (init) await page.addInitScript(init);
-  await page.goto(file.includes(":") ? file : `file://${settings.pages}/${file}`);
   return page;
 }
 
@@ -68,7 +85,6 @@ export async function report(checks) {
     }
     found[name] = complaints;
     process.stderr.write(`${((performance.now() - began) / 1000).toFixed(1)} s ${name}\n`);
-    for (const context of browser.contexts()) await context.close();
   }
   await browser.close();
   process.stdout.write(JSON.stringify(found));

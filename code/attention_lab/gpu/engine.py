@@ -114,7 +114,8 @@ def run_python(
     shared_bytes : dynamic shared memory of each block
     order, seed : the order in which threads and blocks take their turns
     recorded : whether `lowered` writes a log
-    patience : seconds after which to give up, or None
+    patience : seconds of computing after which to give up, or None; a busy
+        machine does not change the choice
 
     Returns
     -------
@@ -150,10 +151,10 @@ def run_python(
     blocks = coordinates(grid)
     turn = turns(len(threads), order, seed)
     with np.errstate(all="ignore"):
-        began = time.perf_counter()
+        began = time.thread_time()
         for count, number in enumerate(turns(len(blocks), order, seed)):
             if patience is not None and count:
-                taken = time.perf_counter() - began
+                taken = time.thread_time() - began
                 if taken / count * len(blocks) > patience:
                     return None
             memory = []
