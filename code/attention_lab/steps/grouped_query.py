@@ -62,6 +62,7 @@ def attention(
 
     Examples
     --------
+    >>> import torch
     >>> q, k = torch.zeros(1, 2, 1, 1), torch.zeros(1, 1, 3, 1)
     >>> v = torch.tensor([0.0, 2.0, 7.0]).reshape(1, 1, 3, 1)
     >>> options = {"is_causal": True, "enable_gqa": True}
