@@ -306,7 +306,7 @@ WRONG = {
     ],
     "shared_sum": [
         (lines(1, 0, 2, 3, 4, 5, 6, 7, 8), "is Python", "Python says"),
-        (lines(0, 1, 2, 4, 3, 5, 6, 7, 8), "runs", "used before it has a value"),
+        (lines(0, 1, 2, 4, 3, 5, 6, 7, 8), "runs", "used before it has"),
         (with_wrong_head(), "values", "out_BHLD"),
         (lines(0, 3, 4, 1, 2, 5, 6, 7, 8), "values", "differ"),
         (lines(0, 1, 2, 3, 4, 5, 6), "output written", "out_BHLD"),

@@ -162,9 +162,9 @@ real_and_past = Exercise(
     hints={
         "the mask": (
             "Draw the mask of 3 tokens, 2 of them real: which cells are True?",
-            "Of `past_LS`, the rows are queries and the columns are keys. "
-            "`real_BS` is about keys, and needs two axes of size 1 between its "
-            "own.",
+            "In the mask of the past, rows are queries and columns are keys. "
+            "The mask of the padding is about keys, and needs two axes of size "
+            "1 between its own.",
         ),
         "boolean": (
             "A mask of numbers would be added to the scores.",
@@ -201,7 +201,7 @@ def _examine_grouped_heads(answer: Any) -> Iterable[Check]:
             _grouped_case(1, 2, 1, 1, 2, 2),
             _grouped_case(1, 4, 2, 3, 2, 2),
             _grouped_case(2, 6, 2, 5, 7, 3),
-            _grouped_case(1, 6, 3, 2, 4, 5, gain=100.0),
+            _grouped_case(1, 6, 3, 2, 4, 5, gain=10.0),
         ],
         lambda q, k, v: attention_reference(q, k, v, enable_gqa=True).out_BHLD,
         bound=lambda q, k, v: error_bound(q, k, v, enable_gqa=True),
