@@ -24,12 +24,14 @@ NAMES = [path.stem for path in CHAPTERS]
 PREDICTING = {
     "scaled_dot_product",
     "multi_head",
+    "cross_and_grouped",
     "fused_qkv",
     "tiled_matmul",
     "online_softmax",
     "flash_forward",
     "flash_backward",
     "roofline",
+    "vision",
     "recorder_and_gpu",
 }
 MOST_LINES = 20

@@ -1,10 +1,10 @@
 import pytest
 import torch
 from einops import rearrange
-from marking import assert_fails, assert_passes, each
 from torch.nn import functional
 
 from attention_lab.exercises import vision as exercises
+from marking import assert_fails, assert_passes, each
 
 # -- patches ---------------------------------------------------------------
 
@@ -219,7 +219,7 @@ WRONG = {
     ],
     "shown": [
         ("A", "conclusion", "cannot be the reason"),
-        ("b", "conclusion", "some of them matter"),
+        ("b", "conclusion", "small, not zero"),
         ("D", "conclusion", "not part of any experiment"),
         ("E", "conclusion", "Answer with one of"),
     ],

@@ -283,8 +283,8 @@ def _examine_shown(answer: Any) -> Iterable[Check]:
         {
             "a": "Other weights gave the same logits, so the weights alone "
             "cannot be the reason.",
-            "b": "Painting patches over showed that some of them matter to the "
-            "logit, and weight and effect are not unrelated.",
+            "b": "The correlation of weight and effect was small, not zero, "
+            "and of one way to add weights up.",
             "d": "The gradient was not part of any experiment on this page.",
         },
     )
