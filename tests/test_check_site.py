@@ -119,7 +119,26 @@ def test_page_with_too_much_figure_data_is_reported(book, capsys):
     change(book, "[1]", str(noise))
     assert check_site.main(book=book) == 1
     out = capsys.readouterr().out
-    assert re.search(r"book/start.html: 1 recordings bring \d{6} bytes", out)
+    assert re.search(r"book/start.html: \d{6} bytes of recordings", out)
+
+
+def test_heavy_page_is_reported(book, capsys):
+    picture = book.root / "_build" / "html" / "_static" / "cat.png"
+    picture.write_bytes(bytes(400_000))  # a server does not pack it again
+    assert check_site.main(book=book) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"book/start.html: 40\d{4} bytes gzipped", out)
+
+
+def test_page_with_many_files_is_reported(book, capsys):
+    static = book.root / "_build" / "html" / "_static"
+    tags = ""
+    for number in range(20):
+        (static / f"{number}.js").touch()
+        tags += f'<script src="../_static/{number}.js"></script>'
+    change(book, "<h2", tags + "<h2")
+    assert check_site.main(book=book) == 1
+    assert "book/start.html: 23 requests" in capsys.readouterr().out
 
 
 def test_untracked_notebook_is_reported(book, capsys):

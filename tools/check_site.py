@@ -16,7 +16,7 @@ from bs4 import Tag
 
 from book_config import Book
 from built_site import Result, Site
-from site_weight import check_figure_data
+from site_weight import check_figure_data, check_requests, check_weight
 
 #: Elements through which a browser fetches something on its own.
 FETCHING = {
@@ -237,6 +237,8 @@ CHECKS: tuple[Callable[[Site], Result], ...] = (
     check_hosts,
     check_alternatives,
     check_figure_data,
+    check_weight,
+    check_requests,
 )
 
 
