@@ -9,10 +9,12 @@ from book_config import ROOT
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 import light_site
+from light_site import HIDE_MATCHES
 
 PAGE = """\
 <html lang="en">
-<head><meta name="viewport" content="width=device-width, initial-scale=1.0" />
+<head><meta charset="utf-8" />
+<meta name="viewport" content="width=device-width, initial-scale=1.0" />
 <meta name="viewport" content="width=device-width" />
 <script>document.documentElement.dataset.mode = "auto";</script>
 <link href="{up}_static/styles/theme.css?digest=8" rel="stylesheet" />
@@ -20,8 +22,10 @@ PAGE = """\
 <script src="{up}_static/scripts/fontawesome.js?digest=8"></script>
 <link rel="preload" as="script" href="{up}_static/scripts/theme.js?digest=8" />
 <script src="{up}_static/documentation_options.js?v=9"></script>
+<script src="{up}_static/sphinx_highlight.js?v=9"></script>
 <script>DOCUMENTATION_OPTIONS.pagename = 'book/start';</script>
 <script src="{up}searchindex.js"></script>
+<script src="{up}_static/searchtools.js?v=2"></script>
 </head><body><p>Text.</p>
 <script type="module" data-attn-module="a">mount();</script>
 <script defer src="{up}_static/scripts/theme.js?digest=8"></script>
@@ -34,6 +38,8 @@ FILES = {
     "basic.css": "p{color:red}",
     "book.css": 'math{src:url("fonts/f.woff2")}b{x:url("data:image/svg")}',
     "documentation_options.js": "const DOCUMENTATION_OPTIONS = {};",
+    "sphinx_highlight.js": f"const SphinxHighlight = '{HIDE_MATCHES}';",
+    "searchtools.js": "const Search = {};",
     "scripts/theme.js": "theme();\n//# sourceMappingURL=theme.js.map",
     "scripts/fontawesome.js": "icons();",
     "vendor/fontawesome/f.woff2": "",
@@ -60,8 +66,11 @@ def test_a_page_asks_for_two_files(site, name):
     styles = re.findall(r'<link rel="stylesheet" href="([^"]+)"', text)
     scripts = re.findall(r'<script defer src="([^"]+)"', text)
     assert len(styles) == 1
-    assert [s for s in scripts if "searchindex" not in s] == scripts[:1]
-    assert scripts[1:] == [s for s in scripts if "searchindex" in s]
+    assert [s.split("/")[-1].split("?")[0] for s in scripts[1:]] == [
+        "searchindex.js",
+        "searchtools.js",
+    ]
+    assert "<script src" not in text
     for address in styles + scripts[:1]:
         assert (page.parent / address).is_file()
     assert "fontawesome" not in text
@@ -89,12 +98,15 @@ def test_the_script_keeps_the_order_and_reads_the_pages_name(site):
     options, name = "const DOCUMENTATION_OPTIONS", "dataset.page"
     assert text.index(options) < text.index(name) < text.index("theme();")
     assert "sourceMappingURL" not in text
+    assert "javascript:" not in text
+    assert "window.hideMatches = " in text
     assert "icons" not in text
 
 
 def test_what_no_page_asks_for_is_gone(site):
     left = {p.name for p in (site / "_static").rglob("*") if p.is_file()}
     assert {re.sub(r"\.\w{12}\.", ".", name) for name in left} == {
+        "searchtools.js",
         "site.css",
         "site.js",
     }

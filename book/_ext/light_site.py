@@ -12,10 +12,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from content_policy import CALL_HANDLERS, with_policy
 from sphinx.application import Sphinx
+from theme_repairs import repaired
 
 STYLE = re.compile(r'<link\b[^>]*\brel="stylesheet"[^>]*/?>\n?')
 SCRIPT = re.compile(r'<script\b[^>]*\bsrc="[^"]*"[^>]*></script>\n?')
+LATER = re.compile(r"(<script)(?=\s+src=)")
 PRELOAD = re.compile(r'<link\b[^>]*\brel="preload"[^>]*/?>\n?')
 PAGE_NAME = re.compile(
     r"<script>DOCUMENTATION_OPTIONS\.pagename = '([^']*)';</script>\n?"
@@ -27,9 +30,19 @@ ICON_FONT = re.compile(r"@font-face\{[^}]*vendor/fontawesome[^}]*\}")
 IMPORT = re.compile(r'@import "([^"]+)";')
 RELATIVE = re.compile(r"url\((?!data:|['\"]data:)['\"]?([^)'\"]+)['\"]?\)")
 #: After `documentation_options.js`, which makes the object.
-READ_PAGE_NAME = (
-    "DOCUMENTATION_OPTIONS.pagename = document.documentElement.dataset.page;"
-)
+READ_PAGE_NAME = """\
+DOCUMENTATION_OPTIONS.pagename = document.documentElement.dataset.page;
+// A browser lets no script read other files of a folder, only of a server.
+if (location.protocol === "file:") {
+  DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+}
+"""
+
+
+#: Only the search page asks for these; they look for each other by name.
+APART = {"searchtools.js", "language_data.js"}
+#: A policy without inline scripts forbids this link of Sphinx.
+HIDE_MATCHES = 'href="javascript:SphinxHighlight.hideSearchWords()"'
 
 
 class LightSite:
@@ -48,8 +61,8 @@ class LightSite:
     def lighten(self) -> None:
         """Rewrite every page, and drop the files that none asks for."""
         for page in sorted(self.root.rglob("*.html")):
-            if not page.is_relative_to(self.static):
-                text = page.read_text(encoding="utf-8")
+            text = page.read_text(encoding="utf-8")
+            if not page.is_relative_to(self.static) and "<head" in text:
                 page.write_text(self.rewritten(text, page), encoding="utf-8")
         for path in self.joined:
             path.unlink()
@@ -70,8 +83,8 @@ class LightSite:
             )
         text = self._join(text, page, STYLE, "css", self._style)
         text = self._join(text, page, SCRIPT, "js", _script)
-        # The search index calls what the joined script defines.
-        return text.replace("<script src=", "<script defer src=")
+        # The search index calls what another script defines.
+        return with_policy(repaired(LATER.sub(r"\1 defer", text)))
 
     def _join(
         self,
@@ -112,7 +125,7 @@ class LightSite:
             return None
         path = (page.parent / found[1]).resolve()
         is_ours = path.is_relative_to(self.static) and path.exists()
-        return path if is_ours else None
+        return path if is_ours and path.name not in APART else None
 
     def _write(self, content: str, kind: str) -> str:
         """Write a joined file once; return its address from the root."""
@@ -142,7 +155,10 @@ def _script(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     text = re.sub(r"^//# sourceMappingURL=.*$", "", text, flags=re.MULTILINE)
     if path.name == "documentation_options.js":
-        text += f"\n{READ_PAGE_NAME}"
+        text += f"\n{READ_PAGE_NAME}\n{CALL_HANDLERS}"
+    if HIDE_MATCHES in text:
+        text = text.replace(HIDE_MATCHES, 'href="#" data-calls="hideMatches"')
+        text += "\nwindow.hideMatches = SphinxHighlight.hideSearchWords;"
     return text + "\n;"
 
 
