@@ -332,8 +332,9 @@ def _counterexample(case: Case) -> Counterexample:
         if hasattr(value, "tolist") and math.prod(value.shape) <= SHOWN
     }
     sizes = _sizes(case)
+    # As text: a report goes through JSON, which has no tuples.
     options = {
-        name: value
+        name: value if isinstance(value, bool | str) else _short(value)
         for name, value in case.items()
         if not hasattr(value, "shape") and name not in sizes
     }
