@@ -23,6 +23,8 @@ NAMES = [path.stem for path in CHAPTERS]
 #: The chapters in which the reader predicts before running.
 PREDICTING = {
     "scaled_dot_product",
+    "first_kernel",
+    "shapes_are_views",
     "multi_head",
     "cross_and_grouped",
     "fused_qkv",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from content_policy import CALL_HANDLERS, with_policy
 from sphinx.application import Sphinx
+from theme_repairs import repaired
 
 STYLE = re.compile(r'<link\b[^>]*\brel="stylesheet"[^>]*/?>\n?')
 SCRIPT = re.compile(r'<script\b[^>]*\bsrc="[^"]*"[^>]*></script>\n?')
@@ -83,7 +84,7 @@ class LightSite:
         text = self._join(text, page, STYLE, "css", self._style)
         text = self._join(text, page, SCRIPT, "js", _script)
         # The search index calls what another script defines.
-        return with_policy(LATER.sub(r"\1 defer", text))
+        return with_policy(repaired(LATER.sub(r"\1 defer", text)))
 
     def _join(
         self,

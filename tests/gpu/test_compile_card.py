@@ -24,6 +24,7 @@ from attention_lab.gpu.compile_card import (
 )
 from attention_lab.gpu.errors import CompileRefused, CompilerMissing
 from attention_lab.gpu.signatures import type_text
+from attention_lab.steps import first_kernel, permute
 from attention_lab.steps.flash_forward import make_flash_kernel
 from attention_lab.steps.fused_qkv import split_qkv_kernel
 from attention_lab.steps.multi_head import (
@@ -41,6 +42,7 @@ float32 = np.float32
 F4 = "float32[:,:,:,::1]"
 F3 = "float32[:,:,::1]"
 F2 = "float32[:,::1]"
+F1 = "float32[::1]"
 ARCHITECTURES = [(7, 5), (8, 0), (9, 0)]
 TILED_SCORES = make_tiled_scores(16)
 MOVED = ("float32[:,:,:,:,::1]", F3, "int64", "int64", "int64")
@@ -63,6 +65,17 @@ SHIPPED = {
     "online_softmax": (ONLINE, (F4, F3, F4, F4, F4, F4, "float32", "int64")),
     "flash": (FLASH, (F4, F3, F4, F4, F4, F4, "float32", "int64")),
     "tiled_scores": (TILED_SCORES, (F2, F2, F2, "float32")),
+    "who": (first_kernel.who_kernel, ("int64[::1]",)),
+    "first_scores": (
+        first_kernel.make_scores_kernel(numba_float32),
+        (F2, F2, F2, "float32"),
+    ),
+    "block_softmax": (
+        first_kernel.make_softmax_kernel(numba_float32, 256),
+        (F2, F2),
+    ),
+    "gather": (permute.gather_kernel, (F1, F1, *["int64"] * 7)),
+    "scatter": (permute.scatter_kernel, (F1, F1, *["int64"] * 7)),
 }
 MULTIPLYING = (
     "scores",
@@ -70,6 +83,7 @@ MULTIPLYING = (
     "online_softmax",
     "flash",
     "tiled_scores",
+    "first_scores",
 )
 
 
