@@ -15,6 +15,7 @@ Read the modules in this order:
    modules and kernels.
 7. `shape_flow`: what each step of any torch callable does to axes and elements.
 8. `figures`: pictures drawn from the arrays of a run.
+9. `exercises`: the checks of the book's exercises.
 
 Importing this package imports none of torch, numba and matplotlib.
 """

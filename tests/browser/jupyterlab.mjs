@@ -4,8 +4,9 @@ import { open, report, settings } from "./harness.mjs";
 /** Open the notebook, run all its cells, wait for both figures. */
 async function lab() {
   const page = await open(settings.address);
-  page.setDefaultTimeout(90000);
+  page.setDefaultTimeout(180000);
   await page.locator(".jp-Notebook .jp-CodeCell").first().waitFor();
+  await page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first().waitFor();
   await page.getByRole("menuitem", { name: "Run", exact: true }).click();
   await page.getByRole("menuitem", { name: "Run All Cells", exact: true }).click();
   await page.locator("figure.attn-on").nth(1).waitFor();
