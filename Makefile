@@ -15,7 +15,7 @@ SOURCES := $(shell find code -type f \( -name '*.py' -o -name '*.js' \) | sort)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup browser test test-browser gpu-check lint format notebooks figure-data book serve check hooks clean
+.PHONY: help setup browser test test-browser gpu-check lint format notebooks figure-data book links serve check hooks clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,7 @@ lint: $(READY)  ## check style, spelling, and that the notebooks are up to date
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/codespell $(CHECKED) *.md .github _config.yml _toc.yml Makefile
 	$(BIN)/python tools/notebooks.py --check
+	$(BIN)/zizmor --offline --no-progress --quiet --persona=pedantic .github
 
 format: $(READY)  ## repair the style of code, tests, tools and chapter cells
 	$(BIN)/ruff check --fix --exit-zero --quiet code tests tools book/_ext
@@ -102,6 +103,9 @@ book: notebooks  ## run every chapter, build the site into _build/html, check it
 	$(BIN)/python tools/run_chapters.py
 	ATTENTION_LAB_STATIC=1 $(BIN)/jupyter-book build . --all -W -n --keep-going
 	$(BIN)/python tools/check_site.py
+
+links: notebooks  ## ask every linked page of other sites whether it is there
+	$(BIN)/jupyter-book build . --builder linkcheck
 
 serve:  ## show the built site on this machine: make serve PORT=8000
 	$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
