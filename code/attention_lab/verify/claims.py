@@ -158,7 +158,8 @@ class Judge:
         for claim in self._judged():
             tests = html.escape("; ".join(_tests(self.evidence[claim.id])))
             rows.append(
-                f'<tr style="vertical-align: top"><td style="white-space: nowrap">'
+                '<tr style="vertical-align: top">'
+                '<td style="white-space: nowrap">'
                 f"{_MARKS[claim.verdict]} {claim.verdict}</td>"
                 f'<td style="text-align: left">{html.escape(claim.source)}: '
                 f"<strong>{html.escape(claim.says)}</strong><br>"
