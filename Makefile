@@ -58,9 +58,12 @@ browser: node_modules/.ready  ## install what the browser tests need (npm; 14 MB
 test: $(READY) $(COMPILER_READY)  ## run the tests
 	$(USE_COMPILER) $(BIN)/python -m pytest --ignore=tests/browser $(PYTEST_ARGS)
 
-# Not beside other tests: it measures how fast the figures answer.
+# Not beside other tests: it measures how fast the figures answer. With
+# JUPYTERLAB=…/bin/jupyter-lab also in JupyterLab 4, from any environment that
+# has ipywidgets 8; without it that test skips and says so.
+JUPYTERLAB ?=
 test-browser: $(READY) $(BROWSER_READY)  ## try every figure in a browser, also on the built site
-	$(BIN)/python -m pytest tests/browser
+	$(JUPYTERLAB:%=ATTENTION_LAB_JUPYTERLAB=%) $(BIN)/python -m pytest tests/browser
 
 # .venv has torch for CPUs only: this takes a Python whose torch sees the GPU.
 GPU_PYTHON ?= $(PYTHON)

@@ -12,6 +12,7 @@ from attention_lab.steps import (
     flash_cpu,
     flash_forward,
     flash_register,
+    grouped_query,
     online_softmax,
     scaled_dot_product,
     split_keys,
@@ -25,6 +26,7 @@ IMPLEMENTATIONS: dict[str, Callable] = {
         online_softmax,
         flash_forward,
         split_keys,
+        grouped_query,
     )
     for name in ("attention", "attention_cuda")
 }

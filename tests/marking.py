@@ -31,7 +31,9 @@ def assert_passes(feedback):
 
 
 def assert_fails(feedback, check, words):
-    """Fail unless this check failed, and its message or mistake has the words.
+    """Fail unless this check failed, and what it says has the words.
+
+    It says a message, the smallest example, and the ids of mistakes.
 
     The failure has to help as well: it says what differs, a hint or a cause.
     """
@@ -39,7 +41,8 @@ def assert_fails(feedback, check, words):
     assert not feedback.passed
     failed = feedback[check]
     assert not failed.passed, str(feedback)
-    said = f"{failed.message} {failed.mistake} {failed.also}"
+    parts = failed.message, failed.counterexample, failed.mistake, failed.also
+    said = " ".join(map(str, parts))
     assert words in said, said
     assert failed.what
 

@@ -128,7 +128,7 @@ def test_a_dry_run_checks_every_kernel_and_measures_nothing(tmp_path):
     sections = data["sections"]
     right = sections.pop("right at hostile sizes")["readings"]
     shares = [r["value"] for r in right if r["unit"] == "of bound"]
-    assert sum(share is not None for share in shares) == 3 * 9 + 2 * 5 + 1
+    assert sum(share is not None for share in shares) == 3 * 10 + 2 * 5 + 1
     assert all(0 < share <= 1 for share in shares if share is not None)
 
     rest = [r for each in sections.values() for r in each["readings"]]

@@ -116,7 +116,15 @@ def untested(text, source):
     ]
 
 
-RULES = (badly_headed, lost_checks, unsolved, filled_in)
+def too_short_a_time(text):
+    """Say so where the head gives less time than the exercises ask for."""
+    asked = sum(exercise.minutes for exercise in exercises_in(text))
+    found = re.search(r"(\d+)\s+to\s+do\b", text)
+    given = int(found[1]) if found else 0
+    return [f"{given} minutes to do {asked}"] if given < asked else []
+
+
+RULES = (badly_headed, lost_checks, unsolved, filled_in, too_short_a_time)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -163,7 +171,8 @@ def test_solution_of_the_page_passes(stem, exercise):
 GOOD = mini_book.page(
     "# A\n\n"
     + mini_book.cell("from attention_lab.exercises import x as exercises")
-    + "\n## On your own\n\n"
+    + "\nAbout 9 minutes: 2 to read, 2 to predict, 5\nto do.\n\n"
+    "## On your own\n\n"
     "**Add.** Difficulty 1 · Importance 2 · 5 minutes. Add them.\n\n"
     + mini_book.cell("def add(x, y):\n    return ...", "exercise")
     + "\n"
@@ -199,6 +208,8 @@ PLANTED = [
     ),
     (unsolved, GOOD.replace("<summary>Solution", "<summary>Answer")),
     (unsolved, GOOD.replace("```python", "```")),
+    (too_short_a_time, GOOD.replace("5\nto do", "4 to do")),
+    (too_short_a_time, GOOD.replace("5\nto do", "some to do")),
     (filled_in, GOOD.replace("return ...", "return x + y")),
 ]
 

@@ -26,12 +26,14 @@ PREDICTING = {
     "first_kernel",
     "shapes_are_views",
     "multi_head",
+    "cross_and_grouped",
     "fused_qkv",
     "tiled_matmul",
     "online_softmax",
     "flash_forward",
     "flash_backward",
     "roofline",
+    "vision",
     "recorder_and_gpu",
 }
 MOST_LINES = 20

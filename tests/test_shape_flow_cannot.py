@@ -107,13 +107,74 @@ UNKNOWN = {
 @pytest.mark.filterwarnings("ignore:.*[Qq]uantiz")  # being moved out of torch
 def test_an_unknown_step_is_named_and_nothing_is_claimed(name):
     flow = trace_shapes(UNKNOWN[name], tokens(), letters={0: "BLE", "H": 4})
-    assert "cannot follow" in str(flow)
+    assert "cannot follow" in str(flow) or "not seen" in str(flow)
     (value,) = flow.outputs
     assert set(value.letters) <= {"?", "1"}
     assert all(value.why.values())
     opaque = [s for s in flow.steps if s.kind == "opaque"]
     assert opaque or value.codes is None
     flow.to_json()
+
+
+@pytest.mark.filterwarnings("ignore:.*prototype")
+@pytest.mark.filterwarnings("ignore:.*[Qq]uantiz")
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]]), "is nested"),
+        (lambda x: torch.quantize_per_tensor(x, 1.0, 0, torch.qint8),
+         "is quantized"),
+        (lambda x: x.to_sparse(), "its layout is torch.sparse_coo"),
+    ],
+)  # fmt: skip
+def test_an_argument_without_plain_memory_is_said_to_be_one(make, words):
+    flow = trace_shapes(lambda x: x.clone(), make(tokens()))
+    assert words in str(flow) + flow.inputs[0].reason
+    with pytest.raises(CannotFollow, match=words):
+        flow.origin(1, (0, 0, 0))
+
+
+def test_a_view_with_the_sign_turned_is_no_change_of_memory():
+    flow = trace_shapes(lambda x: x.conj() * 2, tokens() + 1j)
+    assert "changed" not in str(flow)
+    assert flow.origin(2, (1, 2, 3)).along("x", 0, 1, 2) == ((1, 2, 3),)
+
+
+def test_a_cast_that_rounds_is_no_change_of_memory():
+    x = tokens().double() + 1e-12
+    flow = trace_shapes(lambda x: x.float().double() * 1, x)
+    assert "changed" not in str(flow)
+    assert flow.origin(3, (1, 2, 3)).along("x", 0, 1, 2) == ((1, 2, 3),)
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda x: x.gather(1, x.argsort(1)),
+        lambda x: x[x > 50],
+        lambda x: x.index_select(1, x[0, :2, 0].long() * 0),
+    ],
+)
+def test_a_choice_by_the_inputs_numbers_is_noted(choose):
+    flow = trace_shapes(choose, tokens(), letters={"x": "BLE"})
+    assert "that choice is not followed" in str(flow)
+    plain = trace_shapes(
+        lambda x: x.index_select(1, torch.tensor([1])), tokens()
+    )
+    assert "choice" not in str(plain)
+
+
+def test_arguments_that_are_not_looked_into_are_said():
+    class Pair:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+    def add(x, pair, array):
+        return x + pair.tensor + torch.from_numpy(array)
+
+    flow = trace_shapes(add, tokens(), Pair(tokens()), np.ones((2, 5, 12)))
+    assert "pair is a Pair, which is not looked into" in str(flow)
+    assert "array is an ndarray: it counts as a constant" in str(flow)
 
 
 def test_the_way_goes_on_behind_an_unknown_step():

@@ -41,6 +41,9 @@ BASELINE = {
 def recorders() -> dict[str, Callable[[], dict[str, Any]]]:
     """Return for each file's name the function whose data it holds."""
     from attention_lab.steps.flash_theatre import record_theatre
+    from attention_lab.steps.flash_theatre_backward import (
+        record_theatre_backward,
+    )
     from attention_lab.steps.follow_element import record_chains
     from attention_lab.steps.head_board import record_head_board
     from attention_lab.steps.kernel_runs import record_score_kernels
@@ -52,6 +55,7 @@ def recorders() -> dict[str, Callable[[], dict[str, Any]]]:
 
     return {
         "flash_theatre": record_theatre,
+        "flash_theatre_backward": record_theatre_backward,
         "follow_element": record_chains,
         "head_board": record_head_board,
         "kernel_lens": lambda: {

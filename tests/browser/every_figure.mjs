@@ -272,6 +272,7 @@ const CHECKS = {
         owner[last] = `${owner[last]}${markup}`;
         const fresh = figure.cloneNode(true);
         fresh.classList.remove("attn-on");
+        delete fresh.dataset.attnReady; // else the module passes it by
         fresh.querySelector(".attn-stage").replaceChildren();
         fresh.querySelector(".attn-state").textContent = JSON.stringify(copy);
         const script = document.createElement("script");

@@ -1,6 +1,7 @@
 // The flash theatre in a browser, by keyboard. Prints {check: [complaints]}.
 import { readFileSync } from "node:fs";
 import { open, report, settings } from "./harness.mjs";
+import { choose, decimal, focusBoard, look, near, strip } from "./theatres.mjs";
 
 const state = JSON.parse(readFileSync(settings.state, "utf8"));
 const rights = state.runs.filter((run) => !run.slip);
@@ -8,37 +9,6 @@ const wrongs = state.runs.filter((run) => run.slip);
 
 const stage = (page) => page.locator(".attn-stage").first();
 const told = (page) => page.locator("[role=status]").first().innerText();
-const focusBoard = async (page) => {
-  await page.evaluate(() => document.activeElement.blur());
-  await page.locator("[role=gridcell][tabindex='0']").first().focus();
-};
-/** Choose an option as a keyboard does: Home, then Down. */
-async function choose(page, label, place) {
-  await page.getByLabel(label).first().focus();
-  await page.keyboard.press("Home");
-  for (let n = 0; n < place; n += 1) await page.keyboard.press("ArrowDown");
-  await focusBoard(page);
-}
-const decimal = (x) => (x === null ? "−∞"
-  : x.toFixed(Math.abs(x) < 100 ? 2 : 1).replace(/^-(0\.00)$/, "$1").replace("-", "−"));
-/** The sentence, the cursor, and the table "kept per query" row by row. */
-const look = (page) => page.evaluate(() => {
-  const table = [...document.querySelectorAll(".attn-stage table")].find(
-    (t) => t.caption.textContent.startsWith("kept"));
-  return {
-    says: document.querySelector("[role=status]").textContent,
-    current: document.querySelector("[aria-selected=true]").textContent,
-    rows: [...table.tBodies[0].rows].map((r) =>
-      [...r.querySelectorAll("td")].map((c) => c.textContent)),
-  };
-});
-const strip = (page) => page.locator(".attn-stage .attn-verdict").allInnerTexts();
-const near = (text, error) => {
-  const shown = text.match(/off by (\S+)/)[1].replace("−", "-");
-  if (error === null) return shown === "∞";
-  return Math.abs(Number(shown) - error) <= 0.05 * error;
-};
-
 /** Walk one run from its first to its last tile and hold it to the data. */
 async function walk(page, run, check) {
   await page.keyboard.press("Home");
@@ -46,7 +16,8 @@ async function walk(page, run, check) {
     if (at) await page.keyboard.press("Space");
     const place = `${run.name} ${run.slip} tile ${at + 1}`;
     const [i, j] = run.tiles[at];
-    const { says, current, rows } = await look(page);
+    const { says, current, tables } = await look(page);
+    const rows = tables["kept per query"];
     check(says.startsWith(`Tile (${i}, ${j}):`), `${place}: says ${says}`);
     check(rows.length === run.row_max[at].length, `${place}: ${rows.length} rows`);
     rows.forEach((cells, row) => {

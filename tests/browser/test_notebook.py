@@ -82,16 +82,16 @@ def test_a_viewer_that_removes_scripts_shows_the_picture(outputs):
 
 
 @pytest.mark.skipif(
-    JUPYTER is None,
-    reason="needs JupyterLab: ATTENTION_LAB_JUPYTERLAB=…/bin/jupyter-lab",
+    not JUPYTER,
+    reason="needs JupyterLab 4: make test-browser JUPYTERLAB=…/bin/jupyter-lab",
 )
 def test_in_jupyterlab(run_in_browser, notebook, tmp_path):
     # JupyterLab's own "python3" may be another environment.
     kernel = {"name": "attention", "display_name": "Attention"}
-    nbformat.write(
-        {**notebook, "metadata": {"kernelspec": kernel}},
-        tmp_path / "figure.ipynb",
+    own = nbformat.v4.new_notebook(
+        cells=notebook.cells, metadata={"kernelspec": kernel}
     )
+    nbformat.write(own, tmp_path / "figure.ipynb")
     spec = tmp_path / "data" / "kernels" / "attention"
     spec.mkdir(parents=True)
     (spec / "kernel.json").write_text(
@@ -99,6 +99,12 @@ def test_in_jupyterlab(run_in_browser, notebook, tmp_path):
         '"{connection_file}"], "display_name": "Attention", '
         '"language": "python"}',
         encoding="utf-8",
+    )
+    settings = tmp_path / "settings" / "@jupyterlab" / "notebook-extension"
+    settings.mkdir(parents=True)
+    # Else a dialog may ask which kernel, and no cell runs until it is answered.
+    (settings / "tracker.jupyterlab-settings").write_text(
+        '{"autoStartDefaultKernel": true}', encoding="utf-8"
     )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -113,7 +119,12 @@ def test_in_jupyterlab(run_in_browser, notebook, tmp_path):
             f"--IdentityProvider.token={token}",
             f"--ServerApp.root_dir={tmp_path}",
         ],
-        env={**os.environ, "JUPYTER_DATA_DIR": str(tmp_path / "data")},
+        env={
+            **os.environ,
+            "JUPYTER_CONFIG_DIR": str(tmp_path / "config"),
+            "JUPYTER_DATA_DIR": str(tmp_path / "data"),
+            "JUPYTERLAB_SETTINGS_DIR": str(tmp_path / "settings"),
+        },
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -105,7 +105,7 @@ def test_right_function_passes():
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (not_divided, "At L = 3: w_L differs at L = 2: 1, but 0.665"),
+        (not_divided, "w_L differs at L = 2: 1, but 0.665"),
         (lambda x_L: softmax(x_L)[None], "shape (1, 3), but (3,)"),
         (lambda x_L: None, "must be a NumPy array"),
         (lambda x_L: x_L / 0, "nan"),
@@ -142,10 +142,21 @@ def test_mistake_is_named_if_it_explains_every_case():
     assert (half.passed, half.likely) == (False, "")
 
 
+def test_mistake_that_is_not_in_the_museum_is_refused():
+    with pytest.raises(ValueError, match="'weights-not-normalized'"):
+        check(softmax, wrong={"weights-not-normalized": not_divided})
+
+
 def test_counterexample_is_the_smallest_case():
     example = check(not_divided).counterexample
     assert example.sizes == {"L": 3}
     assert example.inputs == {"x_L": [1.0, 2.0, 3.0]}
+
+
+def test_counterexample_names_sizes_that_are_arguments():
+    cases = [{"x_L": np.arange(2.0), "L": 7, "causal": True, "a": (1.0, 2.0)}]
+    failed = answers.function("v", lambda *_: 1, cases, lambda *_: 2)
+    assert str(failed.counterexample) == "L = 7; causal=True; a=(1.0, 2.0)"
 
 
 def test_bound_may_depend_on_the_case():

@@ -48,9 +48,9 @@ def reference(x):
 
 
 @pytest.fixture
-def lines():
+def lines(request):
     return Parsons(
-        "test.reverse",
+        request.node.name,
         reverse_kernel,
         launch,
         reference,
@@ -162,6 +162,16 @@ def test_letters_may_be_written_in_several_ways(lines):
         assert_passes(lines.check(answer))
 
 
+def test_what_is_not_asked_for_is_not_listed_as_untested(lines):
+    for order in (in_order(lines), in_order(lines, *moved(BARRIER))):
+        assert lines.check(order).not_tested == {}
+
+
+def test_lines_that_are_no_python_get_a_hint(lines):
+    order = in_order(lines, "out[start + t] = tile[last - t]")
+    assert "ends with a colon" in lines.check(order)["is Python"].hint
+
+
 def test_hints_grow(lines):
     order = in_order(lines, *moved(BARRIER))
     first = lines.check(order)["no hazard"]
@@ -195,7 +205,7 @@ def test_lines_are_shown_as_text_and_as_a_table(lines):
     assert "Not every line is needed." in text
     assert table.count('<th scope="row"') == len(lines.lines)
     assert "if t &lt;= last:" in table
-    assert 'role="region" aria-label="Lines of test.reverse"' in table
+    assert 'role="region" aria-label="Lines of ' in table
 
 
 @pytest.mark.parametrize("given", [7, 8])

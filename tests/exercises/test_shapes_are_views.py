@@ -156,7 +156,7 @@ WRONG = {
         (strides_forget, "strides", "only the size of the next axis"),
         (strides_add, "strides", "Sizes are added"),
         (strides_of_columns, "strides", "The first axis moves"),
-        (list, "strides", "At shape=(3,)"),
+        (list, "strides", "shape=(3,)"),
         (4, "strides", "Answer with a function"),
     ],
     "copies": [
@@ -181,7 +181,7 @@ WRONG = {
         (sectors_without_cap, "sectors", "never needs more than 32"),
         (sectors_never_shared, "sectors", "one and the same place"),
         (sectors_of_numbers, "sectors", "32 bytes, not 32 numbers"),
-        (lambda stride: 4, "sectors", "stride=0"),
+        (lambda stride: 4, "sectors", "stride = 0"),
     ],
     "kernel": [
         (

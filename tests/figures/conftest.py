@@ -16,6 +16,9 @@ from attention_lab.figures.marks import Box, Label
 from attention_lab.figures.palette import OPACITY, contrast
 from attention_lab.shape_flow import trace_shapes
 from attention_lab.steps.flash_theatre import record_theatre
+from attention_lab.steps.flash_theatre_backward import (
+    record_theatre_backward,
+)
 from attention_lab.steps.follow_element import record_chains
 from attention_lab.steps.head_board import record_head_board
 from attention_lab.steps.ledger import record_ledger
@@ -189,6 +192,12 @@ def shape_flow_picture(x):
 def theatre():
     """All recorded runs of the flash theatre; copy it before changing it."""
     return record_theatre()
+
+
+@pytest.fixture(scope="session")
+def theatre_backward():
+    """All recorded ways back; copy the recording before changing it."""
+    return record_theatre_backward()
 
 
 @pytest.fixture(scope="session")

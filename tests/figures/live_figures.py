@@ -12,6 +12,7 @@ from typing import Any
 
 from attention_lab.figures import (
     draw_flash_theatre,
+    draw_flash_theatre_backward,
     draw_follow_element,
     draw_head_board,
     draw_kernel_lens,
@@ -52,15 +53,37 @@ LIVE_FIGURES = {
         functools.cache(lambda: draw_flash_theatre(recorded("flash_theatre"))),
         bad={
             "schema": (lambda s: s.update(schema="flash_theatre.v9"), "v9"),
-            "empty": (lambda s: s.update(runs=[]), "no right run"),
+            "empty": (lambda s: s.update(runs=[]), "holds no run"),
             "text": (
                 lambda s: s["runs"][0]["acc"][1].__setitem__(2, "much"),
                 "what is not a number",
             ),
             "large": (
                 lambda s: s["runs"][0].update(TILE_L=512),
-                "TILE_L = 512",
+                "axis TILE_L has size 512",
             ),
+        },
+    ),
+    "flash_theatre_backward": Example(
+        functools.cache(
+            lambda: draw_flash_theatre_backward(
+                recorded("flash_theatre_backward")
+            )
+        ),
+        bad={
+            "schema": (lambda s: s.update(schema="flash_theatre.v1"), "v1"),
+            "empty": (lambda s: s.update(runs=[]), "holds no run"),
+            "alone": (lambda s: s["runs"].pop(0), "has no right loop"),
+            "text": (
+                lambda s: s["runs"][0]["dk"][1].__setitem__(2, "much"),
+                "dk of tile 2 in the run 12 × 12, tiles 4 × 4 holds what is "
+                "not a number",
+            ),
+            "short": (
+                lambda s: s["runs"][1]["d_scores"][0].pop(),
+                "has 15 numbers, not 16",
+            ),
+            "large": (lambda s: s.update(D=64), "axis D has size 64"),
         },
     ),
     "follow_element": Example(

@@ -8,6 +8,7 @@ import pytest
 import figure_data
 from attention_lab.figures import (
     draw_flash_theatre,
+    draw_flash_theatre_backward,
     draw_follow_element,
     draw_head_board,
     draw_kernel_lens,
@@ -22,6 +23,7 @@ from figures.live_figures import recorded
 
 DRAW = {
     "flash_theatre": draw_flash_theatre,
+    "flash_theatre_backward": draw_flash_theatre_backward,
     "follow_element": draw_follow_element,
     "head_board": draw_head_board,
     "kernel_lens": lambda data: draw_kernel_lens(data["32 keys × 1 query"]),

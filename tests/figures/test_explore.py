@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attention_lab import figures
+from attention_lab.axes import ShapeMismatch
 from attention_lab.figures.explore import STATIC, WIDGET_VIEW, explore
 
 widgets = pytest.importorskip("ipywidgets", reason="the controls of a kernel")
@@ -52,6 +53,31 @@ def test_a_changed_choice_runs_the_step_again(explorer, runs, displayed):
     controls["title"].value = "other"
     assert runs[-2:] == [(3, "plain"), (3, "other")]
     assert [figure.title for figure in displayed[-2:]] == ["plain", "other"]
+
+
+def test_choices_that_do_not_fit_get_a_sentence(displayed):
+    def run(heads):
+        if 8 % heads:
+            raise ShapeMismatch(f"axis E has size 8, which <{heads}> does not")
+        return figures.draw_heatmap(np.eye(heads))
+
+    explored = explore(run, heads=[4, 3])
+    controls = dropdowns(explored.controls())
+    controls["heads"].value = 3
+    said = displayed[-1]
+    assert str(said) == "axis E has size 8, which <3> does not"
+    assert 'role="alert"' in said._repr_html_()
+    assert "which &lt;3&gt; does not" in said._repr_html_()
+    controls["heads"].value = 4
+    assert displayed[-1].passed
+
+
+def test_a_fault_of_the_run_is_no_sentence():
+    explored = explore(
+        lambda heads: [][heads], twin=figures.draw_heatmap(np.eye(2)), heads=[1]
+    )
+    with pytest.raises(IndexError):
+        explored.drawn(heads=1)
 
 
 def test_a_kernel_gets_controls_and_every_viewer_the_twin(explorer):

@@ -15,6 +15,12 @@ def test_the_scripts_pass_their_own_tests(theatre, tmp_path):
     assert passed_tests("theatre", theatre, tmp_path) >= 20
 
 
+@needs_node
+def test_the_backward_script_passes_its_own_tests(theatre_backward, tmp_path):
+    found = passed_tests("theatre_backward", theatre_backward, tmp_path)
+    assert found >= 10
+
+
 def test_all_scripts_together_are_light():
     files = sorted(Path(interactive.__file__).parent.glob("*.js"))
     text = "".join(stripped(file.read_text(encoding="utf-8")) for file in files)

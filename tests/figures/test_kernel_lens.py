@@ -8,7 +8,7 @@ import pytest
 from attention_lab import figures
 from attention_lab.axes import ShapeMismatch
 from attention_lab.gpu import record
-from attention_lab.steps.kernel_runs import record_score_kernels
+from attention_lab.steps.kernel_runs import record_score_kernels, record_scores
 from figures.lens_kernels import (
     add_rows,
     nothing,
@@ -114,6 +114,33 @@ def test_three_launches_of_one_kernel_move_the_same_and_cost_less():
     )
     assert turned < first < apart
     assert len(gzip.compress(json.dumps(drawn.state).encode())) <= 20_000
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize(("keys", "queries", "D"), [(5, 3, 7), (32, 4, 1)])
+def test_any_block_of_the_scores_kernel_moves_the_same(
+    keys, queries, D, is_turned
+):
+    recording = record_scores(keys, queries, D=D, is_turned=is_turned)
+    assert recording.block == (keys, queries, 1)
+    # Each of 4·32 threads reads 2·D numbers and writes one.
+    arrays = recording.traffic
+    reads = sum(arrays[name].reads for name in ("q_BHLD", "k_BHSD"))
+    assert (reads, arrays["scores_BHLS"].writes) == (4 * 32 * 2 * D, 4 * 32)
+    assert figures.draw_kernel_lens(recording).passed
+
+
+@pytest.mark.parametrize("name", ["keys", "queries", "D"])
+def test_a_block_of_no_size_is_refused(name):
+    sizes = {"keys": 8, "queries": 4, "D": 8, name: 0}
+    with pytest.raises(ValueError, match=f"{name} must be a whole number"):
+        record_scores(sizes.pop("keys"), sizes.pop("queries"), **sizes)
+
+
+def test_a_block_that_no_gpu_starts_gets_a_sentence():
+    recording = record_scores(512, 4)
+    with pytest.raises(ValueError, match="no GPU would start this launch"):
+        figures.draw_kernel_lens(recording)
 
 
 def test_one_block_of_many_can_be_kept():

@@ -23,6 +23,7 @@ from attention_lab.steps.flash_backward_kernels import (
     make_dq_kernel,
     make_row_dot_kernel,
 )
+from attention_lab.steps.plain_backward import make_softmax_backward_kernel
 from cases import random_mask
 from test_mistakes_are_caught import edited
 
@@ -142,6 +143,10 @@ INPUTS = (F4, F4, F4, F4, F3, F3, F4, "float32", "int64")
 KIND = (64, 64, 16, 16)
 COMPILED = {
     "row_dot": (make_row_dot_kernel(16, 4, float32), (F3, F4, F4)),
+    "softmax": (
+        make_softmax_backward_kernel(float32),
+        (F4, F4, F4, "float32"),
+    ),
     "dq": (make_dq_kernel(*KIND, 4, float32, True, True), (F4, *INPUTS)),
     "dkv": (make_dkv_kernel(*KIND, 4, float32, True, True), (F4, F4, *INPUTS)),
 }

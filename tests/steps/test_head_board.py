@@ -128,6 +128,34 @@ def test_a_loop_that_reads_other_rows_would_be_seen(monkeypatch):
     assert run["whole_error"] > 0
 
 
+@pytest.mark.parametrize(("heads", "key_heads"), [(3, 3), (3, 1), (2, 2)])
+def test_another_width_is_that_of_pytorch(heads, key_heads):
+    module, x_BLE = step.board_inputs(heads, E=6)
+    rows = key_heads * (6 // heads)
+    q = split_heads(module.q_proj(x_BLE), heads)
+    k, v = (
+        split_heads(p(x_BLE)[..., :rows], key_heads)
+        for p in (module.k_proj, module.v_proj)
+    )
+    expected = scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    close(step.heads_at_once(module, x_BLE, key_heads), expected)
+    data = step.record_head_board(((heads, key_heads),), E=6)
+    (run,) = data["runs"]
+    assert (data["E"], run["D"], len(run["out"])) == (6, 6 // heads, 30)
+    rounded = merge_heads(expected).ravel().tolist()
+    np.testing.assert_allclose(run["out"], rounded, rtol=0, atol=0.51e-4)
+    assert run["error"] <= run["bound"]
+    for head, off in enumerate(run["off"]):
+        changed = {
+            place % 6
+            for place, (one, other) in enumerate(
+                zip(run["out"], off["out"], strict=True)
+            )
+            if one != other
+        }
+        assert changed <= set(run["rows_q"][head])
+
+
 def test_the_same_seed_gives_the_same_recording():
     one, other = (step.record_head_board(((2, 1),)) for _ in "ab")
     assert one == other
@@ -141,3 +169,7 @@ def test_settings_that_do_not_fit_are_refused():
         step.record_head_board(((3, 3),))
     with pytest.raises(ShapeMismatch, match=r"key_heads.* 3 does not divide"):
         step.record_head_board(((4, 3),))
+    with pytest.raises(ShapeMismatch, match="size 6, which num_heads H = 4"):
+        step.record_head_board(((4, 4),), E=6)
+    with pytest.raises(ShapeMismatch, match="whole number of at least 1"):
+        step.record_head_board(((1, 1),), E=0)

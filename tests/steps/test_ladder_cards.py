@@ -10,7 +10,11 @@ from numba import float32
 
 from attention_lab.gpu.compile_card import compile_cards
 from attention_lab.gpu.errors import CompilerMissing
-from attention_lab.steps import row_softmax, split_keys_kernels
+from attention_lab.steps import (
+    grouped_query,
+    row_softmax,
+    split_keys_kernels,
+)
 from attention_lab.steps.tiled_matmul import RUNGS
 
 ARCHITECTURES = [(7, 5), (8, 0), (9, 0)]
@@ -39,6 +43,14 @@ SHIPPED = {
     "merge": (
         split_keys_kernels.make_merge_kernel(float32),
         (F4, F3, F4, F4, F5),
+    ),
+    "grouped_scores": (
+        grouped_query.make_grouped_scores_kernel(4, float32, True, True),
+        (F4, F4, F4, F4, "float32", "int64"),
+    ),
+    "grouped_sum": (
+        grouped_query.make_grouped_sum_kernel(4, float32),
+        (F4, F4, F4),
     ),
 }
 SHUFFLING = ("row_softmax", "one_pass_softmax", "split")

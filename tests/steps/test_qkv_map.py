@@ -140,6 +140,28 @@ def test_one_head_reads_whole_sectors_in_the_first_layout(packing_map):
     assert run["traffic"]["sectors"]["p h d"] == 3 * step.L
 
 
+@pytest.mark.parametrize(("heads", "key_heads"), [(3, 3), (3, 1), (6, 2)])
+def test_another_width_is_converted_as_well(heads, key_heads):
+    weight, bias, x_BLE = step.map_inputs(heads, key_heads, E=6)
+    layouts = step.layouts_of(heads, key_heads)
+    sizes = (heads, key_heads)
+    expected = step.attend_packed(weight, bias, x_BLE, *sizes, "p h d")
+    for layout in layouts:
+        moved = [
+            step.convert(part, *sizes, "p h d", layout)
+            for part in (weight, bias)
+        ]
+        close(step.attend_packed(*moved, x_BLE, *sizes, layout), expected)
+    data = step.record_packing_map((sizes,), E=6)
+    (run,) = data["runs"]
+    assert (data["E"], run["D"]) == (6, 6 // heads)
+    assert tuple(run["layouts"]) == layouts
+    for pair in run["pairs"]:
+        assert pair["error"] <= pair["bound"]
+    if heads == key_heads:  # 3·L·E float32 numbers, read once, written once
+        assert run["traffic"]["bytes"] == [2 * 3 * 5 * 6 * 4] * 2
+
+
 def test_settings_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="settings is empty"):
         step.record_packing_map(())
@@ -147,3 +169,5 @@ def test_settings_that_do_not_fit_are_refused():
         step.record_packing_map(((3, 3),))
     with pytest.raises(ShapeMismatch, match=r"key_heads.* 3 does not divide"):
         step.record_packing_map(((4, 3),))
+    with pytest.raises(ShapeMismatch, match="size 6, which num_heads H = 4"):
+        step.record_packing_map(((4, 4),), E=6)

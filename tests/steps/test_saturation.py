@@ -4,7 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from attention_lab import examples
+from attention_lab import examples, masks
+from attention_lab.axes import ShapeMismatch
 from attention_lab.reference import attention_gradients_reference
 from attention_lab.steps import saturation
 from attention_lab.steps.saturation import record_saturation, standard_error
@@ -114,6 +115,44 @@ def test_outputs_equal_the_reference_and_pytorch(recording):
         assert mask["output_error"] <= mask["output_bound"]
         assert mask["sdpa_error"] <= mask["output_bound"]
         assert mask["grad_error"] <= mask["grad_bound"]
+
+
+def test_a_mask_of_ones_own_is_run_as_the_chapters_are(recording):
+    kinds = {
+        "mine": masks.causal(5, 7),
+        "padding": masks.padding([4], 7),  # axes B 1 1 S
+        "one key": np.arange(7) == 3,
+    }
+    mine = record_saturation((1, 4), kinds)
+    assert len(mine["masks"]) == 12
+    for name, known in (
+        ("mine", "causal, upper left"),
+        ("padding", "padding, 4 keys are real"),
+    ):
+        for flipped in (False, True):
+            one = mask_of(mine, name, flipped)
+            other = mask_of(recording, known, flipped)
+            assert {**one, "name": ""} == {**other, "name": ""}
+    one_key = mask_of(mine, "one key")
+    assert one_key["ours"]["weights"] == [0, 0, 0, 1, 0, 0, 0] * 5
+
+
+@pytest.mark.parametrize(
+    ("kinds", "error", "says"),
+    [
+        ({}, ValueError, "kinds is empty"),
+        ({"a": np.ones((5, 7))}, ValueError, r"kinds\['a'\] must be a boolean"),
+        (
+            {"a": np.ones((5, 6), bool)},
+            ShapeMismatch,
+            r"'a'\] has shape \(5, 6\), .* axis S of size 7",
+        ),
+        ({"a": np.ones((2, 1, 5, 7), bool)}, ShapeMismatch, "axis L of size 5"),
+    ],
+)
+def test_bad_masks_are_refused(kinds, error, says):
+    with pytest.raises(error, match=says):
+        record_saturation((1,), kinds)
 
 
 def test_data_are_plain_json(recording):

@@ -9,7 +9,7 @@ from attention_lab.steps import vision
 from attention_lab.steps.fused_qkv import FusedQKVAttention
 from cases import IMPLEMENTATIONS
 
-SWAPPED_WITHIN = 1e-5  # what the chapter promises
+SWAPPED_WITHIN = vision.SAME_LOGITS
 
 
 @pytest.fixture(scope="module")
@@ -185,3 +185,42 @@ def test_images_of_another_size_are_refused(images, says):
 def test_no_epochs_are_refused():
     with pytest.raises(ValueError, match="epochs must be at least 1, not 0"):
         vision.train(epochs=0)
+
+
+def test_a_call_that_raises_is_not_counted():
+    def broken(query, key, value):
+        raise TypeError("no such argument")
+
+    counted = vision.Counted(broken)
+    with pytest.raises(TypeError, match="no such argument"):
+        counted(1, 2, 3)
+    assert counted.calls == 0
+
+
+def test_another_attention_can_be_used_in_one_block(model):
+    counted = vision.Counted(functional.scaled_dot_product_attention)
+    expected = logits(model, some_images(2))
+    found = logits(model.use(counted, block=1), some_images(2))
+    assert counted.calls == 1
+    np.testing.assert_allclose(found, expected, rtol=0, atol=SWAPPED_WITHIN)
+    with pytest.raises(ValueError, match="block must be from 0 to 1 or None"):
+        model.use(counted, block=2)
+
+
+@torch.no_grad()
+def test_a_silent_head_changes_its_own_columns(model):
+    q, k, v = model.blocks[0].project(model.tokens(some_images(3)))
+    attend = functional.scaled_dot_product_attention
+    whole = vision.merge_heads(attend(q, k, v))
+    off = vision.merge_heads(vision.without_head(attend, 2)(q, k, v))
+    D = vision.E // vision.HEADS
+    changed = (whole != off).any(dim=1).all(dim=0)
+    assert changed.nonzero().ravel().tolist() == list(range(2 * D, 3 * D))
+    assert (off[..., 2 * D : 3 * D] == 0).all()
+
+
+@pytest.mark.parametrize("head", [4, -1, 1.5, None])
+def test_a_head_that_does_not_exist_is_refused(model, head):
+    attend = vision.without_head(functional.scaled_dot_product_attention, head)
+    with pytest.raises(ValueError, match="head must be from 0 to 3, the last"):
+        logits(model.use(attend), some_images(1))

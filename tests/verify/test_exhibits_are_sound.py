@@ -28,6 +28,7 @@ PAGES = {
     "attention_by_hand",
     "scaled_dot_product",
     "multi_head",
+    "cross_and_grouped",
     "fused_qkv",
     "online_softmax",
     "flash_forward",

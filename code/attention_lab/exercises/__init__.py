@@ -7,8 +7,8 @@ Read the modules in this order:
    `Feedback` that it gives.
 3. `answers`: checks for common kinds of answers: a number, a choice, an array,
    a function.
-4. `parsons`: the lines of a kernel to put in order, and `lines`, which takes
-   the kernel apart.
+4. `kernels`: the checks of a kernel; `parsons`: the lines of a kernel to put in
+   order, and `lines`, which takes the kernel apart.
 5. One module per chapter, with the checks of its exercises:
    ``from attention_lab.exercises import multi_head as exercises``.
 """

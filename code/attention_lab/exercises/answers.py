@@ -197,6 +197,11 @@ def function(
     refuse : called with a result; returns a sentence if it is of a kind that
         the comparison would not notice, such as another dtype, or None.
 
+    Raises
+    ------
+    ValueError
+        If a key of `wrong` is one word and the id of no known mistake.
+
     Examples
     --------
     >>> cases = [{"x_L": np.arange(3.0)}]
@@ -204,8 +209,11 @@ def function(
     ...     "values", np.cumsum, cases, np.flip, wrong={"It adds.": np.cumsum}
     ... )
     >>> check.what.split(";")[0], check.likely
-    ('At L = 3: result differs at index (2,): 3, but 0 is expected', 'It adds.')
+    ('result differs at index (2,): 3, but 0 is expected', 'It adds.')
     """
+    for mistake in wrong or {}:
+        if " " not in mistake and mistake not in known_mistakes():
+            raise ValueError(f"wrong names {mistake!r}, which is not known")
     if not callable(answer):
         what = f"Answer with a function, not {_short(answer)}."
         return Check(name, False, what)
@@ -222,9 +230,7 @@ def function(
                 sentence = refuse(result)
             results.append((case, result, allowed))
         if sentence is not None and first is None:
-            where = _sizes_in_words(case)
-            what = f"At {where}: {sentence}" if where else sentence
-            first = Check(name, False, what, _counterexample(case))
+            first = Check(name, False, sentence, _counterexample(case))
     if first is None:
         return Check(name, True)
     complete = len(results) == len(cases)
@@ -307,21 +313,16 @@ def _named(check: Check, mistake: str | None) -> Check:
 
 
 def _sizes(case: Case) -> dict[str, int]:
+    """Return the sizes of a case: of the axes of its arrays, and its counts."""
     sizes: dict[str, int] = {}
     for name, value in case.items():
         letters = axis_letters(name)
         shape = tuple(getattr(value, "shape", ()))
-        if len(letters) == len(shape):
+        if isinstance(value, int) and not isinstance(value, bool):
+            sizes[name] = value
+        elif len(letters) == len(shape):
             sizes |= dict(zip(letters, map(int, shape), strict=True))
     return sizes
-
-
-def _options(case: Case) -> dict[str, Any]:
-    return {n: v for n, v in case.items() if not hasattr(v, "shape")}
-
-
-def _sizes_in_words(case: Case) -> str:
-    return str(Counterexample(sizes=_sizes(case), options=_options(case)))
 
 
 def _counterexample(case: Case) -> Counterexample:
@@ -330,9 +331,14 @@ def _counterexample(case: Case) -> Counterexample:
         for name, value in case.items()
         if hasattr(value, "tolist") and math.prod(value.shape) <= SHOWN
     }
-    return Counterexample(
-        sizes=_sizes(case), options=_options(case), inputs=inputs
-    )
+    sizes = _sizes(case)
+    # As text: a report goes through JSON, which has no tuples.
+    options = {
+        name: value if isinstance(value, bool | str) else _short(value)
+        for name, value in case.items()
+        if not hasattr(value, "shape") and name not in sizes
+    }
+    return Counterexample(sizes=sizes, options=options, inputs=inputs)
 
 
 def _short(answer: Any) -> str:

@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import Any
 
 from attention_lab.exercises.exercise import Exercise
+from attention_lab.exercises.kernels import examine_kernel
 from attention_lab.exercises.lines import (
     Line,
     head_of,
@@ -28,17 +29,12 @@ from attention_lab.exercises.lines import (
     line_from_text,
     lines_of,
 )
-from attention_lab.verify.kernel.battery import verify_kernel
 from attention_lab.verify.report import Check, Report
 
-#: What is checked of the kernel that was put together.
-CHECKS = (
-    "runs",
-    "no hazard",
-    "output written",
-    "inputs unchanged",
-    "values",
-    "order does not matter",
+#: What helps where the lines are no Python.
+NO_PYTHON = (
+    "A deeper level begins after a line that ends with a colon, only there.",
+    "Sort the lines by level first: which line opens which level?",
 )
 _CELL = "text-align: left; vertical-align: top; padding: 0.1em 0.8em 0.1em 0"
 
@@ -93,6 +89,7 @@ class Parsons(Exercise):
         hints: dict[str, tuple[str, str]] | None = None,
         **options: Any,
     ) -> None:
+        hints = {"is Python": NO_PYTHON, **(hints or {})}
         super().__init__(id, self._examine, hints=hints)
         self.kernel = kernel
         self.launch, self.reference = launch, reference
@@ -132,13 +129,8 @@ class Parsons(Exercise):
             )
         except SyntaxError as error:
             return [Check("is Python", False, self._explain(error, letters))]
-        return verify_kernel(
-            kernel,
-            self.launch,
-            self.reference,
-            only=CHECKS,
-            isolate=False,
-            **self.options,
+        return examine_kernel(
+            kernel, self.launch, self.reference, **self.options
         )
 
     def _explain(self, error: SyntaxError, letters: Sequence[str]) -> str:

@@ -14,6 +14,9 @@ from attention_lab.figures.element_order import draw_element_order
 from attention_lab.figures.explore import Explorer, explore
 from attention_lab.figures.flash_frames import draw_flash_frames
 from attention_lab.figures.flash_theatre import draw_flash_theatre
+from attention_lab.figures.flash_theatre_backward import (
+    draw_flash_theatre_backward,
+)
 from attention_lab.figures.flow_steps import draw_shape_flow
 from attention_lab.figures.follow_element import draw_follow_element
 from attention_lab.figures.head_board import draw_head_board
@@ -45,6 +48,7 @@ __all__ = [
     "draw_element_order",
     "draw_flash_frames",
     "draw_flash_theatre",
+    "draw_flash_theatre_backward",
     "draw_follow_element",
     "draw_head_board",
     "draw_heatmap",

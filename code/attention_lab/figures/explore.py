@@ -5,6 +5,7 @@ or kernel runs again. A page has no kernel, so it shows the twin: a figure of
 runs that were recorded when the page was made.
 """
 
+import html
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,20 @@ Drawn = Picture | LiveFigure
 
 
 @dataclass(frozen=True)
+class Refused:
+    """What stands in a figure's place where a run refuses its choices."""
+
+    sentence: str
+
+    def __repr__(self) -> str:
+        return self.sentence
+
+    def _repr_html_(self) -> str:
+        said = html.escape(self.sentence)
+        return f'<p role="alert"><b>These do not fit.</b> {said}</p>'
+
+
+@dataclass(frozen=True)
 class Explorer:
     """A figure that runs again when a choice changes; see `explore`."""
 
@@ -29,11 +44,19 @@ class Explorer:
     twin: Drawn
     _kept: list[Any] = field(default_factory=list, repr=False)
 
+    def drawn(self, **chosen: Any) -> Drawn | Refused:
+        """Run with these choices; return the figure, or what refused them."""
+        try:
+            return self.run(**chosen)
+        except ValueError as error:
+            return Refused(str(error))
+
     def controls(self) -> Any:
         """Return the choices and what they show, as one ipywidgets box.
 
-        Works with ipywidgets 7.7 and 8. An error of the run is shown where
-        the figure would be.
+        Works with ipywidgets 7.7 and 8. Where choices do not fit each other,
+        the run's ValueError is shown as a sentence in the figure's place; any
+        other error is a fault of the run, and is shown whole.
 
         Raises
         ------
@@ -52,7 +75,7 @@ class Explorer:
             for name, options in self.choices.items()
         }
         shown = widgets.interactive_output(
-            lambda **chosen: display(self.run(**chosen)), dropdowns
+            lambda **chosen: display(self.drawn(**chosen)), dropdowns
         )
         row = widgets.HBox(
             list(dropdowns.values()),

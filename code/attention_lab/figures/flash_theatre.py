@@ -10,14 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from attention_lab.figures.digits import cell_text, error_text, fixed_text
+from attention_lab.figures.digits import cell_text, fixed_text
 from attention_lab.figures.flash_frames import layout_flash_frame
 from attention_lab.figures.live import LiveFigure
 from attention_lab.figures.marks import Label, Mark
 from attention_lab.figures.palette import MUTED, value_color
 from attention_lab.figures.parts import axis_name, cell, heading, note
-from attention_lab.figures.picture import Panel, Picture, Table, Verdict
-from attention_lab.figures.theatre_data import PARTS, read_theatre
+from attention_lab.figures.picture import Panel, Picture, Table
+from attention_lab.figures.theatre_data import (
+    FORWARD,
+    read_theatre,
+    verdicts_of,
+)
 
 _LEFT, _ROW, _CELL = 58, 20, 28
 
@@ -79,10 +83,10 @@ def draw_flash_theatre(
         f"0 to {len(steps[0]['row_max']) - 1}, after.",
         "When a larger score arrives, the factor α shrinks what was kept; "
         f"after the last tile one division gives the output.{saved}",
-        _verdicts(data),
+        verdicts_of(data, FORWARD),
         _table(run),
     )
-    return LiveFigure(picture, data, "flash_theatre")
+    return LiveFigure(picture, dict(recording), "flash_theatre")
 
 
 def _first_block(run: dict[str, Any], D: int) -> list[dict[str, Any]]:
@@ -96,7 +100,7 @@ def _first_block(run: dict[str, Any], D: int) -> list[dict[str, Any]]:
             part: np.array(
                 [-math.inf if x is None else x for x in run[part][number]]
             )
-            for part in PARTS
+            for part in FORWARD.parts
         }
         parts["scores"] = parts["scores"].reshape(rows, -1)
         parts["acc"] = parts["acc"].reshape(rows, D)
@@ -161,67 +165,6 @@ def _last_frame(
     )
 
 
-def _verdicts(data: dict[str, Any]) -> list[Verdict]:
-    """Return what was checked on all runs, right and wrong."""
-    rights = [run for run in data["runs"] if run["slip"] is None]
-    wrongs = [run for run in data["runs"] if run["slip"] is not None]
-    source = f"{data['dtype']} loop, seed {data['seed']}"
-    verdicts = [
-        _against_reference(name, field, rights, source)
-        for name, field in (("output", "output"), ("log-sum-exp", "lse"))
-    ]
-    counted = [run["traffic"] for run in rights if run["traffic"]]
-    if counted:
-        equal = [
-            t["total"] == t["formula"] and t["naive"] == t["naive_formula"]
-            for t in counted
-        ]
-        first = counted[0]
-        verdicts.append(
-            Verdict(
-                "traffic, measured ÷ formula",
-                all(equal),
-                f"{first['total'] / first['formula']:.4f}",
-                f"exact; {sum(equal)} of {len(counted)} runs",
-                "recorded kernels",
-            )
-        )
-    for run in wrongs:
-        error, bound = run["output_error"], run["output_bound"]
-        off = math.inf if error is None else error
-        verdicts.append(
-            Verdict(
-                f"mistake “{data['slips'][run['slip']]['name']}” shows",
-                off > bound,
-                f"off by {error_text(off)}",
-                f"> {error_text(bound)}",
-                f"{run['name']}; {source}",
-            )
-        )
-    return verdicts
-
-
-def _against_reference(
-    name: str, field: str, rights: list[dict[str, Any]], source: str
-) -> Verdict:
-    """Return the verdict of the right run that uses most of its bound."""
-
-    def used(run: dict[str, Any]) -> float:
-        error, bound = run[f"{field}_error"], run[f"{field}_bound"]
-        return math.inf if error is None else error / bound
-
-    worst = max(rights, key=used)
-    error, bound = worst[f"{field}_error"], worst[f"{field}_bound"]
-    off = math.inf if error is None else error
-    return Verdict(
-        f"{name} against the reference, {len(rights)} runs",
-        all(used(run) <= 1 for run in rights),
-        f"at worst off by {error_text(off)}",
-        f"≤ {error_text(bound)}",
-        source,
-    )
-
-
 def _table(run: dict[str, Any]) -> Table:
     """Return every number of the comic's run, one line per tile and query."""
     rows = []
@@ -232,7 +175,7 @@ def _table(run: dict[str, Any]) -> Table:
                 "  ".join(
                     _text(x) for x in _slice(run, part, number, row, size)
                 )
-                for part in PARTS
+                for part in FORWARD.parts
             ]
             query = i * run["TILE_L"] + row
             rows.append((f"({i}, {j})", str(query), *cells))

@@ -60,7 +60,7 @@ def strip_panel(name: str, data: dict) -> Panel:
                 for n, text in enumerate(index or ("–",)):
                     text = text.replace(" ", "")
                     text = shorten(
-                        ("… " if n else "") + text, 10, 84, mono=True
+                        ("… " if n else "") + text, 10, 74, mono=True
                     )
                     marks.append(
                         Label(

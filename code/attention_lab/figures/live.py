@@ -10,6 +10,18 @@ Each output carries its module, because it may be alone in its frame. On a page
 with several figures `book/_ext/bookfixes.py` keeps each module once; the first
 that runs brings all figures of its kind to life, and further ones find nothing
 left to do.
+
+What Colab asks, and how it is met:
+
+- Every output is alone in a frame of another origin. So the HTML names no
+  address, neither relative nor absolute, and the module never looks beyond its
+  own document (`tests/figures/test_live.py`). It works in a frame that may do
+  nothing but run scripts (`tests/browser/every_figure.mjs`).
+- Such a frame has no storage. A reader's guesses then last as long as the frame
+  does (`interactive/base.js`).
+- ipywidgets is 7.7. A figure is no widget; `explore` takes only what 7.7 and 8
+  have alike, and puts the figure beside it for viewers without widgets.
+- anywidget may be missing: only `live` needs it.
 """
 
 import html

@@ -4,6 +4,7 @@ A `Picture` shows itself in a notebook and on a page as self-contained HTML: no
 script, no style sheet, no network. Without HTML it prints as text.
 """
 
+import functools
 import html
 import math
 from collections.abc import Sequence
@@ -184,8 +185,8 @@ class Picture:
                 f"table must be a Table or None, not {self.table!r}"
             )
         svgs = [
-            render_svg(panel.width, panel.height, panel.marks, panel.alt)
-            for panel in self.panels
+            _panel_svg(p.width, p.height, tuple(p.marks), p.alt)
+            for p in self.panels
         ]
         object.__setattr__(self, "_drawn", "".join(svgs))
 
@@ -221,6 +222,14 @@ class Picture:
             f"{html.escape(self.finding)}</p>"
             f"{verdicts}{table_html(self.table)}</figcaption></figure>"
         )
+
+
+@functools.lru_cache(maxsize=64)
+def _panel_svg(
+    width: float, height: float, marks: tuple[Mark, ...], alt: str
+) -> str:
+    """Draw a panel, or return what was drawn for the same marks before."""
+    return render_svg(width, height, marks, alt)
 
 
 def check_parts(

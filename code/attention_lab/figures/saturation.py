@@ -10,7 +10,7 @@ from typing import Any
 from attention_lab.figures.axis_plot import Axis, Plot
 from attention_lab.figures.digits import decimal_text, error_text, weight_text
 from attention_lab.figures.live import LiveFigure
-from attention_lab.figures.marks import Box, Label, Mark, Stroke
+from attention_lab.figures.marks import Box, Label, Mark, Stroke, shorten
 from attention_lab.figures.palette import (
     AXIS_COLORS,
     CELL_EDGE,
@@ -257,7 +257,7 @@ def _empty_row(data: dict[str, Any], mask: dict[str, Any]) -> Panel:
     L, S, _ = data["mask_sizes"]
     left = 46
     marks: list[Mark] = [
-        heading(0, 8, f"A row without keys: {mask['name']}"),
+        heading(0, 8, shorten(f"No key: {mask['name']}", 13, 286, bold=True)),
         note(0, 28, "weights; hatched: forbidden"),
     ]
     marks += axis_text(left, 48, "S", f"key 0 … {S - 1}")[0]

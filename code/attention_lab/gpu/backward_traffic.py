@@ -112,3 +112,71 @@ def flash_backward_traffic(
             "row_dot": (queries, 0),
         },
     }
+
+
+def plain_backward_traffic(L, S, D, B=1, H=1, D_v=None):
+    """Count the elements that five plain backward kernels move.
+
+    They need the L·S weights of the forward pass, and store two more arrays of
+    that size. Each thread makes one number and reads all it needs from memory,
+    as in `traffic.naive_forward_traffic`; per head:
+
+    Gradient of the weights, one thread each:
+
+        output gradient  L·S·D_v reads · value  L·S·D_v reads ·
+        weight gradients  L·S writes
+
+    Gradient of the scores, one thread per row, which goes over it twice (the
+    row's dot, then the result):
+
+        weights  2·L·S reads · weight gradients  2·L·S reads ·
+        score gradients  L·S writes
+
+    Three products, one thread per number of dQ, dK and dV:
+
+        score gradients  L·S·D reads · key  L·S·D reads · dQ  L·D writes
+        score gradients  L·S·D reads · query  L·S·D reads · dK  S·D writes
+        weights  L·S·D_v reads · output gradient  L·S·D_v reads ·
+        dV  S·D_v writes
+
+    A causal mask saves nothing here: hidden weights are stored as zeros.
+
+    Returns
+    -------
+    For each kernel, {array: (reads, writes)}.
+
+    Examples
+    --------
+    >>> plain_backward_traffic(L=2, S=3, D=4)["query_gradient"]["key"]
+    (24, 0)
+    """
+    D_v = D if D_v is None else D_v
+    heads = B * H
+    square = heads * L * S
+    return {
+        "weight_gradients": {
+            "output_gradient": (square * D_v, 0),
+            "value": (square * D_v, 0),
+            "weight_gradients": (0, square),
+        },
+        "score_gradients": {
+            "weights": (2 * square, 0),
+            "weight_gradients": (2 * square, 0),
+            "score_gradients": (0, square),
+        },
+        "query_gradient": {
+            "score_gradients": (square * D, 0),
+            "key": (square * D, 0),
+            "query_gradient": (0, heads * L * D),
+        },
+        "key_gradient": {
+            "score_gradients": (square * D, 0),
+            "query": (square * D, 0),
+            "key_gradient": (0, heads * S * D),
+        },
+        "value_gradient": {
+            "weights": (square * D_v, 0),
+            "output_gradient": (square * D_v, 0),
+            "value_gradient": (0, heads * S * D_v),
+        },
+    }

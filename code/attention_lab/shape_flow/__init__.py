@@ -23,7 +23,8 @@ attention_lab.shape_flow.errors.WrongElements: ...
 
 Reading order: `trace` (the way in), `recorder` (what sees the calls), `memory`
 (how elements are followed), `rules` (how computing steps treat axes),
-`letters`, `origins`, `arrangement` (`verify`), then `text` and `export`.
+`letters`, `origins`, `arrangement` (`verify`) and `passed_over` (what it could
+not judge), then `text` and `export`.
 
 What is not seen: steps inside compiled code, inside NumPy, inside the backward
 pass, and branches that these inputs did not take. The flow says so.

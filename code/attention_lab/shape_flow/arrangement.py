@@ -16,6 +16,7 @@ from attention_lab.shape_flow.errors import CannotFollow, WrongElements
 from attention_lab.shape_flow.forms import Form, forms_of, turned_order
 from attention_lab.shape_flow.memory import Root, roots_in
 from attention_lab.shape_flow.origins import name_element
+from attention_lab.shape_flow.passed_over import unjudged
 from attention_lab.shape_flow.pattern import Pattern
 from attention_lab.shape_flow.steps import Step, Value
 
@@ -56,6 +57,11 @@ class _Judged:
     wrong: WrongElements | None = None
     unclear: str = ""
 
+    @property
+    def root(self) -> str:
+        """The name of the root that was judged, or ""."""
+        return self.right.root if self.right else self.unclear.split(":")[0]
+
 
 def verify(
     flow: Any,
@@ -81,9 +87,18 @@ def verify(
     found, wrong = [], []
     for texts, is_merge in ((splits, False), (merges, True)):
         patterns = [Pattern.read(t, sizes, flow.sizes) for t in texts]
+        if usual and not is_merge and not split:
+            pair = {**sizes, "p": 2}  # keys and values of another sequence
+            patterns.append(Pattern.read(FUSED, pair, flow.sizes))
         judged = _judge_all(flow, patterns, is_merge)
         wrong += [j.wrong for _, j in judged if j.wrong]
         found += _only_found(judged)
+        if usual and not is_merge:
+            known = [j.root for _, j in judged if j.root]
+            found += [
+                Found("", root, None, sentence)
+                for root, sentence in unjudged(flow, known)
+            ]
         if wrong:
             continue
         needed = [patterns] if usual else [[p] for p in patterns]
@@ -111,13 +126,25 @@ def _judge_all(
         if root.kind == "constant" or root.size == 0:
             continue
         for pattern in patterns:
-            expected = pattern.rearranged(root, flow.sizes)
-            if expected is not None:
-                verdict = _judge(flow, root, pattern, expected, is_merge)
-                judged.append((pattern, verdict))
+            read = [
+                _judge(flow, root, pattern, expected, is_merge)
+                for expected in pattern.rearranged(root, flow.sizes)
+            ]
+            if read:
+                judged.append((pattern, _kindest(read)))
     for pattern in patterns if is_merge else ():
         judged += [(pattern, j) for j in _judge_joined(flow, pattern)]
     return judged
+
+
+def _kindest(read: Sequence[_Judged]) -> _Judged:
+    """Choose among readings of a root whose axes have no letters.
+
+    It is wrong only if it is right by none of them.
+    """
+    right = (j for j in read if j.right)
+    unclear = (j for j in read if j.unclear)
+    return next(right, None) or next(unclear, None) or read[0]
 
 
 def _only_found(judged: list[tuple[Pattern, _Judged]]) -> list[Found]:

@@ -1,14 +1,14 @@
 """The tracer's book of tensors: who is who, with which letters and codes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attention_lab.shape_flow.constants import all_constant, is_constant
-from attention_lab.shape_flow.factors import size_letter
+from attention_lab.shape_flow.carried import computed
+from attention_lab.shape_flow.labels import Rule
 from attention_lab.shape_flow.letters import letters_of
 from attention_lab.shape_flow.memory import (
     MOST_ELEMENTS,
@@ -16,15 +16,22 @@ from attention_lab.shape_flow.memory import (
     Untraceable,
     storage_key,
 )
-from attention_lab.shape_flow.rules import Rule
-from attention_lab.shape_flow.steps import Value
+from attention_lab.shape_flow.steps import SAME, Value
 
 
 class Book:
     """Keeps every tensor that was seen alive, and what is known about it."""
 
-    def __init__(self, sizes: dict[str, int], names: dict[int, str]) -> None:
+    def __init__(
+        self,
+        sizes: dict[str, int],
+        names: dict[int, str],
+        was_made: Callable[[Tensor], bool],
+    ) -> None:
         self.memory = Memory()
+        self.left = ""  # where numbers left torch, so that they may come back
+        self.arrays_left = False  # then any new face may hold them
+        self._was_made = was_made
         self.sizes = sizes
         self.notes: list[str] = []
         self._names = names  # of parameters and buffers, by id
@@ -76,6 +83,9 @@ class Book:
         name = self._names.get(id(tensor), "a constant")
         try:
             if not self.knows(tensor):
+                unseen = self._unseen(tensor)
+                if unseen:
+                    return self._add_unseen(tensor, unseen)
                 self._add_constant(tensor, name)
                 return self.enter(tensor, name=name, memory="constant")
             owner = self.owner(tensor)
@@ -125,24 +135,69 @@ class Book:
         self, tensor: Tensor, name: str, letters: Sequence[str]
     ) -> Value:
         """Enter an argument of the traced function."""
+        if SAME in name:
+            *some, last = name.split(SAME)
+            self.notes.append(f"{', '.join(some)} and {last} are one tensor")
         why = {
             axis: "no letters were given for it"
             for axis, letter in enumerate(letters)
             if letter == "?"
         }
         try:
-            if not self.knows(tensor):
-                self.memory.add_root(
-                    tensor,
-                    name=name,
-                    kind="input",
-                    step=None,
-                    letters=tuple(letters),
-                    why=why,
+            owner = self.owner(tensor) if self.knows(tensor) else ""
+            if owner:
+                self.notes.append(
+                    f"{name} shares memory with {owner}: what both hold is "
+                    f"followed as {owner}"
                 )
-            return self.enter(tensor, name=name, memory="input")
+            self.memory.add_root(
+                tensor,
+                only_new=bool(owner),
+                name=name,
+                kind="input",
+                step=None,
+                letters=tuple(letters),
+                why=why,
+            )
+            if self.memory.repeats(tensor):
+                self.notes.append(
+                    f"{name} has places that share one number in memory: they "
+                    "are not told apart"
+                )
+            return self.enter(
+                tensor, name=name, memory="input", letters=(letters, why)
+            )
         except Untraceable as error:
             return self.lose(tensor, name, None, str(error))
+        except Exception as error:
+            return self.lose(tensor, name, None, _sentence(error))
+
+    def _unseen(self, tensor: Tensor) -> str:
+        """Say why a new face may be no constant, or ""."""
+        if self._was_made(tensor):
+            return (
+                "it was made by code that is not seen, such as vmap, the "
+                "backward pass or an autograd Function"
+            )
+        if self.arrays_left and id(tensor) not in self._names:
+            return f"it may hold numbers that left torch {self.left}"
+        return ""
+
+    def _add_unseen(self, tensor: Tensor, reason: str) -> Value:
+        name = "an unseen tensor"
+        note = f"{name} of shape {_shape(tensor)}: {reason}"
+        if note not in self.notes:
+            self.notes.append(note)
+        self.memory.add_root(
+            tensor,
+            name=name,
+            kind="opaque",
+            step=None,
+            letters=("?",) * tensor.ndim,
+            why=dict.fromkeys(range(tensor.ndim), reason),
+            reason=reason,
+        )
+        return self.enter(tensor, name=name, memory="new")
 
     def _add_constant(self, tensor: Tensor, name: str) -> None:
         self.memory.add_root(
@@ -167,14 +222,19 @@ class Book:
         targets: list[Tensor],
         snapshots: dict[int, Any],
         values: dict[int, Value],
+        unseen: str = "",
     ) -> list[str]:
-        """Make the results of a computing step roots of their own."""
+        """Make the results of a computing step roots of their own.
+
+        `unseen` is why their elements cannot be followed, known or not.
+        """
         notes = []
         for place, tensor in enumerate(targets):
             if not any(tensor is t for t in fresh):
                 continue
-            if rule is None:
-                why = f"{label.split(' (')[0]} is not a step that we know"
+            if rule is None or unseen:
+                name = label.split(" (")[0]
+                why = unseen or f"{name} is not a step that we know"
                 facts = {
                     "kind": "opaque",
                     "letters": ("?",) * tensor.ndim,
@@ -185,88 +245,14 @@ class Book:
                 if why not in notes:
                     notes.append(f"cannot follow: {why}")
             else:
-                facts, line = self._computed(
-                    rule, place, tensor, snapshots, values
-                )
+                facts, line = computed(
+                    rule, place, tensor.shape, snapshots, values,
+                    self.memory.roots, self.sizes,
+                )  # fmt: skip
             self.memory.add_root(
                 tensor, line=line, name=label, step=number, **facts
             )
         return list(dict.fromkeys(notes))
-
-    def _computed(
-        self,
-        rule: Rule,
-        place: int,
-        tensor: Tensor,
-        snapshots: dict[int, Any],
-        values: dict[int, Value],
-    ) -> tuple[dict, Tensor | None]:
-        labels = rule.results[place]
-        letters, why = self._letters(rule, labels, tensor, values)
-        parents, reason = [], ""
-        for operand, theirs in rule.operands:
-            codes = snapshots.get(id(operand))
-            if codes is None:
-                reason = (
-                    values[id(operand)].reason or "its operand is too large"
-                )
-                continue
-            parents.append((codes[0].numpy(), theirs))
-        made = (
-            "constant"
-            if all_constant(self.memory.roots, [codes for codes, _ in parents])
-            else "computed"
-        )
-        facts = {
-            "kind": "opaque" if reason else made,
-            "letters": letters,
-            "why": why,
-            "parents": tuple(parents),
-            "labels": labels,
-            "reason": reason,
-        }
-        line = None
-        if rule.keeps is not None:
-            kept = snapshots.get(id(rule.operands[rule.keeps][0]))
-            line = None if kept is None else kept[1]
-        return facts, line
-
-    def _letters(
-        self, rule: Rule, labels: tuple, tensor: Tensor, values: dict
-    ) -> tuple[tuple[str, ...], dict[int, str]]:
-        """Carry letters along the labels."""
-        letters: list[str] = []
-        why: dict[int, str] = {}
-        for axis, label in enumerate(labels):
-            plain = label[1] if isinstance(label, tuple) else label
-            seen, reason, weights = [], "", True
-            for operand, theirs in rule.operands:
-                value = values[id(operand)]
-                for at, mine in enumerate(theirs):
-                    mine = mine[1] if isinstance(mine, tuple) else mine
-                    if mine == plain:
-                        seen.append(value.letters[at])
-                        if not is_constant(self.memory.roots, value):
-                            weights = False
-                            reason = reason or value.why.get(at, "")
-            named = [x for x in seen if x not in ("?", "1")]
-            if named:
-                letter = named[0]
-            elif tensor.shape[axis] == 1:
-                letter = "1"
-            elif rule.contracts and weights:
-                letter, reason = size_letter(tensor.shape[axis], self.sizes)
-                if letter != "?" and letter in letters:
-                    letter, reason = "?", f"a second axis as long as {letter}"
-            else:
-                letter = "?"
-                reason = reason or "made from sizes, not from an input"
-            if letter == "L" and "L" in letters and "S" not in letters:
-                letter = "S"  # the second operand's positions: its keys
-            letters.append(letter)
-            if letter == "?":
-                why[axis] = reason or "nothing says which axis it is"
-        return tuple(letters), why
 
     def enter(
         self,
@@ -381,7 +367,15 @@ class Book:
             writes = self.memory.writes(tensor) if self.knows(tensor) else 0
         except Exception:
             strides, writes = (), 0
-        return _shape(tensor), strides, writes
+        return _shape(tensor), strides, writes, *_address(tensor)
+
+
+def _address(tensor: Tensor) -> tuple:
+    """Return which memory a tensor lies in, and where: `data` can be set."""
+    try:
+        return storage_key(tensor), tensor.storage_offset()
+    except Exception:  # a tensor without a storage has no other one either
+        return ()
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

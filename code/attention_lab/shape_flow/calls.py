@@ -30,10 +30,13 @@ MOVES = words(
     expand_as broadcast_to broadcast_tensors repeat repeat_interleave tile
     contiguous clone detach chunk tensor_split split split_with_sizes unbind
     narrow select getitem index_select gather take take_along_dim masked_select
-    cat concat concatenate stack hstack vstack dstack roll flip fliplr flipud
-    rot90 unfold as_strided diagonal meshgrid atleast_1d atleast_2d atleast_3d
-    setitem copy_ index_copy_ data alias hsplit vsplit squeeze_ unsqueeze_
-    transpose_ swapaxes_ t_ detach_ identity
+    cat concat concatenate stack column_stack hstack vstack dstack roll flip
+    fliplr flipud rot90 unfold as_strided diagonal meshgrid atleast_1d
+    atleast_2d atleast_3d setitem copy_ index_copy_ data alias hsplit vsplit
+    squeeze_ unsqueeze_ transpose_ swapaxes_ t_ detach_ identity pad
+    select_scatter slice_scatter diagonal_scatter
+    index_copy index_put index_put_ scatter scatter_ masked_scatter
+    masked_scatter_ index_fill index_fill_
     """
 )
 #: Steps that keep every element in its place and change its type or device.
@@ -45,6 +48,15 @@ CASTS = words(
 )
 #: Steps that leave torch: what is done there is not seen.
 EXITS = frozenset({"numpy", "__array__", "tolist", "item", "array"})
+#: Python's own names for the same: float(x), int(x), x as an index.
+NUMBERS = words("float int index complex")
+#: Steps that may bring such numbers back.
+FROM_NUMBERS = words(
+    """
+    from_numpy tensor as_tensor asarray new_tensor scalar_tensor frombuffer
+    full full_like new_full fill
+    """
+)
 
 _SYMBOLS = {"truediv": "div", "rtruediv": "div", "itruediv": "div_"}
 _ROOT = str(Path(__file__).parent)
@@ -81,7 +93,7 @@ def name_of(function: Any) -> str:
         in_place = name[:1] == "i" and hasattr(Tensor, f"__{name[1:]}__")
         if in_place and name != "invert":
             return name[1:] + "_"
-        if name[:1] == "r" and name not in ("round", "rsub"):
+        if name[:1] == "r" and name not in ("round", "rsub", "rmatmul"):
             return name[1:] if hasattr(Tensor, f"__{name[1:]}__") else name
         return name
     if name.startswith("_") and hasattr(torch, name.strip("_")):

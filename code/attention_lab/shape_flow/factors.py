@@ -3,6 +3,8 @@
 A fused axis is written P·E: queries, keys and values one after the other
 (einops' "p h d"). Where it is split in another order, sizes and steps say so;
 where they cannot tell two letters apart, as with H = 3 = P, the answer is "?".
+Keys and values alone, as in torch's attention to another sequence, are 2·E; the
+axis of these two has no letter.
 """
 
 import itertools
@@ -10,6 +12,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
+#: How many projections lie side by side in a width.
+PARTS = {"P·E": 3, "2·E": 2}
 
 
 def shared_letters(
@@ -23,7 +28,7 @@ def shared_letters(
     >>> shared_letters("E", 12, [rows, columns], {})
     [('H', ''), ('D', '')]
     """
-    if letter not in ("E", "P·E") or len(paths) < 2:
+    if letter not in ("E", *PARTS) or len(paths) < 2:
         return None
     moves = []
     for path in paths:
@@ -31,8 +36,9 @@ def shared_letters(
         if len(steps) != 1:
             return None
         moves.append((len(path), int(steps[0])))
-    fused = letter == "P·E"
-    E, H = (total // 3 if fused else total), sizes.get("H")
+    parts = PARTS.get(letter, 1)
+    fused = parts > 1
+    E, H = total // parts, sizes.get("H")
     if H is None:
         inner = [count for count, step in moves if step == 1]
         if not inner or E % inner[0] or inner[0] == E:
@@ -44,32 +50,35 @@ def shared_letters(
         return None
     read = [
         [names[move] for move in moves]
-        for names in _layouts(fused, E, H)
+        for names in _layouts(parts, E, H)
         if all(move in names for move in moves)
     ]
     if not read:
         return None
-    return [
-        (options[0], "")
-        if len(set(options)) == 1
-        else ("?", f"{' and '.join(dict.fromkeys(options))} have one size")
-        for options in zip(*read, strict=True)
-    ]
+    return [_only(options) for options in zip(*read, strict=True)]
 
 
-def _layouts(fused: bool, E: int, H: int) -> list[dict[tuple[int, int], str]]:
+def _only(options: Sequence[str]) -> tuple[str, str]:
+    """Return the letter on which all readings agree, or why there is none."""
+    if len(set(options)) > 1:
+        return "?", f"{' and '.join(dict.fromkeys(options))} have one size"
+    return options[0], "keys, then values" if options[0] == "?" else ""
+
+
+def _layouts(parts: int, E: int, H: int) -> list[dict[tuple[int, int], str]]:
     """Return (size, step) → letter, for each order an axis can be packed in.
 
     Orders in which two axes would look alike are left out.
     """
-    D = E // H
-    if not fused:
+    D, n = E // H, parts
+    if n == 1:
         return [{(H, D): "H", (D, 1): "D"}]
+    P = "P" if n == 3 else "?"
     every = [
-        {(3, E): "P", (H, D): "H", (D, 1): "D"},
-        {(H, 3 * D): "H", (3, D): "P", (D, 1): "D"},
-        {(H, 3 * D): "H", (D, 3): "D", (3, 1): "P"},
-        {(3, E): "P", (E, 1): "E"},
+        {(n, E): P, (H, D): "H", (D, 1): "D"},
+        {(H, n * D): "H", (n, D): P, (D, 1): "D"},
+        {(H, n * D): "H", (D, n): "D", (n, 1): P},
+        {(n, E): P, (E, 1): "E"},
     ]
     return [names for names in every if len(names) > 1]
 
@@ -99,7 +108,7 @@ def part_letter(
             return "?", "its root's axis has no letter"
         return letter, ""
     steps = np.unique(np.diff(path))
-    if len(steps) == 1 and letter in ("E", "P·E"):
+    if len(steps) == 1 and letter in ("E", *PARTS):
         found = _factor(letter, total, count, int(steps[0]), sizes)
         if found:
             return found, ""
@@ -122,15 +131,15 @@ def _factor(
     >>> _factor("E", 12, 3, 4, {"H": 3}), _factor("E", 12, 3, 1, {"H": 3})
     ('H', '')
     """
-    fused = letter == "P·E"
-    E, H = (total // 3 if fused else total), sizes.get("H")
-    if fused and (count, step) == (E, 1):
+    parts = PARTS.get(letter, 1)
+    E, H = total // parts, sizes.get("H")
+    if parts > 1 and (count, step) == (E, 1):
         return "E"
     if H is None or E % H:
         return ""
-    layouts = _layouts(fused, E, H)
+    layouts = _layouts(parts, E, H)
     fits = {names[count, step] for names in layouts if (count, step) in names}
-    return fits.pop() if len(fits) == 1 else ""
+    return fits.pop() if len(fits) == 1 and fits != {"?"} else ""
 
 
 def _run(letter: str, count: int, step: int, sizes: dict[str, int]) -> str:
@@ -173,7 +182,7 @@ def size_letter(size: int, sizes: dict[str, int]) -> tuple[str, str]:
     E, H = sizes.get("E"), sizes.get("H")
     if E is None:
         return "?", "made by weights, and the size of E is not known"
-    widths = {"E": E, "P·E": 3 * E}
+    widths = {"E": E} | {fused: n * E for fused, n in PARTS.items()}
     if H and E % H == 0:
         widths["D"] = E // H
     fits = [letter for letter, width in widths.items() if width == size]

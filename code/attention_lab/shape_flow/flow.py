@@ -9,7 +9,7 @@ from attention_lab.shape_flow import arrangement, export, origins, text
 from attention_lab.shape_flow.errors import CannotFollow, WrongElements
 from attention_lab.shape_flow.memory import Root
 from attention_lab.shape_flow.origins import Origin
-from attention_lab.shape_flow.steps import Step, Value
+from attention_lab.shape_flow.steps import SAME, Step, Value
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class ShapeFlow:
         """
         if isinstance(step, str):
             for value in self.inputs:
-                if value.name == step:
+                if step in (value.name, *value.name.split(SAME)):
                     return value
             names = ", ".join(v.name for v in self.inputs)
             raise ValueError(f"step: no input {step!r}; there are {names}")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attention_lab.shape_flow.factors import (
+    PARTS,
     join_letters,
     part_letter,
     shared_letters,
@@ -145,12 +146,12 @@ def _axis(
 
 
 def _one_part(place: np.ndarray, root: Root, number: int) -> tuple[str, int]:
-    """Take a root's axis P·E as E, if one third of it is all that is left."""
+    """Take a root's axis P·E as E, if one part of it is all that is left."""
     letter, total = root.letters[number], root.shape[number]
     low, high = int(place.min()), int(place.max()) + 1
-    third = total // 3
-    if letter == "P·E" and high - low == third and low % third == 0:
-        return "E", third
+    part = total // PARTS.get(letter, 1)
+    if part < total and high - low == part and low % part == 0:
+        return "E", part
     return letter, total
 
 

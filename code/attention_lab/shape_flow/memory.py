@@ -53,7 +53,6 @@ class Root:
     parents: tuple[tuple[np.ndarray, tuple], ...] = ()
     labels: tuple = ()
     reason: str = ""
-    values: Tensor | None = field(default=None, repr=False)
 
     @property
     def size(self) -> int:
@@ -67,12 +66,16 @@ class Untraceable(Exception):  # noqa: N818 - never leaves the package
 
 @dataclass
 class _Block:
-    """The shadow of one storage; `keep` stops its address being reused."""
+    """The shadow of one storage; `keep` stops its address being reused.
+
+    `values` are the numbers that its codes were written for.
+    """
 
     itemsize: int
     codes: tuple[Tensor, Tensor]  # as_strided counts from a storage's start
     keep: Any
     writes: int = 0
+    values: Tensor | None = None
 
 
 class Memory:
@@ -101,65 +104,92 @@ class Memory:
         """Return the exact and the line codes."""
         return self.codes(tensor, _EXACT), self.codes(tensor, _LINE)
 
-    def write(self, tensor: Tensor, exact: Tensor, line: Tensor) -> None:
-        """Store codes beside a tensor's numbers."""
+    def write(
+        self,
+        tensor: Tensor,
+        exact: Tensor,
+        line: Tensor,
+        only_new: bool = False,
+    ) -> None:
+        """Store codes beside a tensor's numbers, or beside those without."""
         block = self._block(tensor)
-        places = torch.as_strided(
+        places = self._places(tensor)
+        self.touch(tensor)
+        if only_new:
+            is_new = block.codes[_EXACT][places] == UNKNOWN
+            places = places[is_new]
+            exact, line = (c.reshape(-1)[is_new] for c in (exact, line))
+        block.codes[_EXACT][places] = exact.reshape(-1)
+        block.codes[_LINE][places] = line.reshape(-1)
+
+    def repeats(self, tensor: Tensor) -> bool:
+        """Whether two of a tensor's places are one number in memory."""
+        places = self._places(tensor)
+        return len(places.unique()) < len(places)
+
+    def _places(self, tensor: Tensor) -> Tensor:
+        """Return where in its storage each of a tensor's numbers stands."""
+        block = self._block(tensor)
+        return torch.as_strided(
             torch.arange(len(block.codes[0]), device="cpu"),
             tensor.size(),
             tensor.stride(),
             tensor.storage_offset(),
         ).reshape(-1)
-        block.writes += 1
-        block.codes[_EXACT][places] = exact.reshape(-1)
-        block.codes[_LINE][places] = line.reshape(-1)
 
     def touch(self, tensor: Tensor) -> None:
-        """Say that codes were written through a view of the shadow."""
-        self._block(tensor).writes += 1
+        """Say that the codes of a tensor are those of its numbers now."""
+        block = self._block(tensor)
+        block.writes += 1
+        now = _values(tensor)
+        if now is None:
+            return
+        if block.values is None:
+            block.values = torch.zeros(len(block.codes[0]), dtype=now.dtype)
+        if block.values.dtype == now.dtype:
+            block.values[self._places(tensor)] = now
 
     def writes(self, tensor: Tensor) -> int:
         """How often the codes of this storage were written."""
         return self._block(tensor).writes
 
     def add_root(
-        self, tensor: Tensor, line: Tensor | None = None, **facts: Any
+        self,
+        tensor: Tensor,
+        line: Tensor | None = None,
+        only_new: bool = False,
+        **facts: Any,
     ) -> Root:
-        """Make a tensor a root: from here on its elements are themselves."""
+        """Make a tensor a root: from here on its elements are themselves.
+
+        With `only_new` those that have a code already keep it.
+        """
         if tensor.numel() > MOST_ELEMENTS:
             raise Untraceable(
                 f"it has {tensor.numel()} elements; at most {MOST_ELEMENTS} "
                 "are followed"
             )
         root = Root(shape=tuple(tensor.shape), offset=self._next, **facts)
-        root.values = _values(tensor)
         places = torch.arange(root.size, device="cpu")
         exact = places.reshape(root.shape) + root.offset
-        self.write(tensor, exact, exact if line is None else line)
+        codes = (exact, exact if line is None else line)
+        self.write(tensor, *codes, only_new=only_new)
         self._next += root.size
         self.roots.append(root)
         return root
 
     def agrees(self, tensor: Tensor) -> bool:
-        """Whether the numbers are those that their codes promise.
+        """Whether the numbers are those that their codes were written for.
 
         Catches what changes memory behind torch's back, such as NumPy.
         """
-        now = _values(tensor)
-        if now is None:
+        now, then = _values(tensor), self._block(tensor).values
+        if now is None or then is None or then.dtype != now.dtype:
             return True
-        codes = self.codes(tensor).reshape(-1)
-        for root in roots_in(self.roots, codes.numpy()):
-            mine = (codes >= root.offset) & (codes < root.offset + root.size)
-            if root.values is None:
-                continue
-            then = root.values[codes[mine] - root.offset].to(now.dtype)
-            same = (now[mine] == then) | (
-                (now[mine] != now[mine]) & (then != then)
-            )
-            if not bool(same.all()):
-                return False
-        return True
+        then = then[self._places(tensor)]
+        same = (now == then) | ((now != now) & (then != then))
+        known = self.codes(tensor).reshape(-1) != UNKNOWN
+        return bool(same[known].all())
 
     def _block(self, tensor: Tensor) -> _Block:
         key = storage_key(tensor)
@@ -186,7 +216,11 @@ class Memory:
 
 def storage_key(tensor: Tensor) -> tuple:
     """Return what two tensors share exactly if they share memory."""
-    if tensor.layout != torch.strided or tensor.is_quantized:
+    if tensor.is_nested:
+        raise Untraceable("it is nested: its rows have different lengths")
+    if tensor.is_quantized:
+        raise Untraceable("it is quantized: its memory holds other numbers")
+    if tensor.layout != torch.strided:
         raise Untraceable(f"it has no strides: its layout is {tensor.layout}")
     try:
         storage = tensor.untyped_storage()
@@ -223,4 +257,6 @@ def _values(tensor: Tensor) -> Tensor | None:
     """Return the numbers as a flat copy, or None where there are none."""
     if tensor.device.type == "meta" or tensor.numel() > MOST_ELEMENTS:
         return None
+    if tensor.is_conj() or tensor.is_neg():
+        return None  # memory holds the numbers before the sign was turned
     return tensor.detach().reshape(-1).to("cpu", copy=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from attention_lab.shape_flow.errors import CannotFollow
 from attention_lab.shape_flow.memory import Root, find_root, roots_in
-from attention_lab.shape_flow.steps import Value
+from attention_lab.shape_flow.steps import SAME, Value
 
 _NOUNS = {
     "B": "batch",
@@ -50,12 +50,19 @@ class Origin:
     def along(self, name: str, *axes: int) -> tuple[Place, ...]:
         """Return the distinct places along some axes of an input.
 
+        One tensor passed under two names is found by either.
+
         Examples
         --------
         >>> Origin("x", (0, 1), {"x": ((0, 1), (0, 2))}).along("x", 0)
         ((0,),)
         """
-        places = {tuple(p[a] for a in axes) for p in self.inputs.get(name, ())}
+        places = {
+            tuple(p[a] for a in axes)
+            for known, reached in self.inputs.items()
+            for p in reached
+            if name in (known, *known.split(SAME))
+        }
         return tuple(sorted(places))
 
 
@@ -276,7 +283,7 @@ def name_element(roots: Sequence[Root], code: int) -> str:
     words = []
     for axis, (letter, place) in enumerate(zip(root.letters, at, strict=True)):
         noun = _NOUNS.get(letter, "")
-        if letter in ("P·E", "H·D", "?") and axis == len(at) - 1:
+        if letter in ("P·E", "2·E", "H·D", "?") and axis == len(at) - 1:
             noun = "column"
         words.append(f"{noun or f'axis {axis}:'} {int(place)}")
     return f"{', '.join(words)} of {root.name}"

@@ -9,7 +9,9 @@ import numpy as np
 
 from attention_lab.shape_flow.memory import Root
 
-_FACTORS = {"E": "HD", "P·E": "PHD", "H·D": "HD", "D·H": "HD"}
+_FACTORS = {
+    "E": "HD", "P·E": "PHD", "2·E": "PHD", "H·D": "HD", "D·H": "HD",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,32 +72,39 @@ class Pattern:
                 )
         return cls(text, sides[0], sides[1], sizes)
 
-    def rearranged(
-        self, root: Root, known: dict[str, int]
-    ) -> np.ndarray | None:
-        """Return the root's codes in the order wanted; None if it fits not."""
+    def rearranged(self, root: Root, known: dict[str, int]) -> list[np.ndarray]:
+        """Return the root's codes in the order wanted; none if it fits not.
+
+        Several if its axes have no letters, and may be meant in two orders.
+        """
         codes = np.arange(root.size).reshape(root.shape) + root.offset
         letters = list(root.letters)
         codes, letters = _unmerged(codes, letters, known)
+        if self.sizes.get("p") == 2 and root.letters[-1:] != ("2·E",):
+            return []  # without E known, a plain width would look like it
         if codes.ndim != len(self.left):
-            return None
-        order = self._order(letters)
-        if order is None:
-            return None
-        try:
-            return einops.rearrange(
-                codes.transpose(order), self.text, **self.sizes
-            )
-        except einops.EinopsError:
-            return None  # its sizes are not those of the pattern
+            return []
+        found = []
+        for order in self._orders(letters):
+            try:
+                turned = codes.transpose(order)
+                found.append(einops.rearrange(turned, self.text, **self.sizes))
+            except einops.EinopsError:
+                continue  # its sizes are not those of the pattern
+        return found
 
-    def _order(self, letters: Sequence[str]) -> tuple[int, ...] | None:
-        """Return which axis of the root is which of the left side.
+    def _orders(self, letters: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return which axis of the root may be which of the left side.
 
-        By letters where all are known, else in the order they stand.
+        By letters where all are known. Else in the order they stand; but batch
+        and tokens may come either way.
         """
         if "?" in letters:
-            return tuple(range(len(letters)))
+            usual = tuple(range(len(letters)))
+            first = [group for group in self.left[:2] if "(" not in group]
+            if len(first) < 2 or len(usual) < 3:
+                return [usual]
+            return [usual, (1, 0, *usual[2:])]
         fits = [
             order
             for order in itertools.permutations(range(len(letters)))
@@ -104,7 +113,7 @@ class Pattern:
                 for group, axis in zip(self.left, order, strict=True)
             )
         ]
-        return fits[0] if fits else None
+        return fits[:1]
 
     def joined(self, roots: Sequence[Root]) -> np.ndarray | None:
         """Return heads that are roots of their own, side by side."""

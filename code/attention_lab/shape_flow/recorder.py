@@ -10,9 +10,11 @@ from torch.overrides import TorchFunctionMode
 
 from attention_lab.shape_flow import calls
 from attention_lab.shape_flow.book import Book
+from attention_lab.shape_flow.constants import is_constant
+from attention_lab.shape_flow.labels import Rule, tensors_in
 from attention_lab.shape_flow.memory import Untraceable
-from attention_lab.shape_flow.moves import run_on_codes
-from attention_lab.shape_flow.rules import RULES, Rule, find_rule, tensors_in
+from attention_lab.shape_flow.moves import moved_tensors, run_on_codes
+from attention_lab.shape_flow.rules import RULES, find_rule
 from attention_lab.shape_flow.steps import Step, Value
 
 
@@ -108,8 +110,8 @@ class Recorder(TorchFunctionMode):
             if (_version(t) != version if version is not None else by_name)
         ]
         if not results and not changed:
-            if name in calls.EXITS and operands:
-                self._note_exit(name)
+            if name in (*calls.EXITS, *calls.NUMBERS):
+                self._note_exit(name, [value for value, _, _ in before])
             return
         self._regroup()
         targets = results or changed
@@ -122,6 +124,7 @@ class Recorder(TorchFunctionMode):
         kinds = {
             id(t): self._memory(t, operands, untouched, name) for t in targets
         }
+        chosen = self._note_choice(name, args, kwargs, operands, values)
         kind, rule, notes = self._write_codes(
             name, func, args, kwargs, targets, untouched, snapshots, values,
             operands,
@@ -129,7 +132,9 @@ class Recorder(TorchFunctionMode):
         axes = {
             id(t): (v.letters, v.why)
             for t, v in zip(operands, values, strict=True)
-            if v.codes is not None and kinds.get(id(t), ("",))[0] == "in place"
+            if v.codes is not None
+            and v.shape == tuple(t.shape)
+            and kinds.get(id(t), ("",))[0] == "in place"
         }
         outputs = [
             self.book.enter(
@@ -152,7 +157,7 @@ class Recorder(TorchFunctionMode):
                 tuple(outputs),
                 calls.source_line(self.stop),
                 rule is not None and rule.contracts,
-                tuple(notes),
+                (*notes, *chosen),
             )
         )
 
@@ -179,12 +184,36 @@ class Recorder(TorchFunctionMode):
         if not new and not changed:
             return "moves", None, []  # a view, whatever its name
         rule = find_rule(name, args, kwargs, targets)
+        unseen = ""
+        if self.book.left and name.rstrip("_") in calls.FROM_NUMBERS:
+            unseen = f"it may hold numbers that left torch {self.book.left}"
         label = f"{name} (step {self.number})"
         notes = self.book.add_results(
             label, self.number, rule, new + changed, targets, snapshots,
-            dict(zip(map(id, operands), values, strict=True)),
+            dict(zip(map(id, operands), values, strict=True)), unseen,
         )  # fmt: skip
-        return ("computes" if rule else "opaque"), rule, notes
+        known = rule is not None and not unseen
+        return ("computes" if known else "opaque"), rule, notes
+
+    def _note_choice(
+        self, name: str, args: tuple, kwargs: dict, operands: list, values: list
+    ) -> list[str]:
+        """Say where numbers of an input choose which elements are moved."""
+        if name not in calls.MOVES:
+            return []
+        moved = {id(t) for t in moved_tensors(name, args, kwargs)}
+        roots = self.book.memory.roots
+        chosen = [
+            value.name
+            for t, value in zip(operands, values, strict=True)
+            if id(t) not in moved and not is_constant(roots, value)
+        ]
+        if not chosen:
+            return []
+        return [
+            f"{name}: which elements it takes depends on {', '.join(chosen)}; "
+            "that choice is not followed, only where the elements go"
+        ]
 
     def _memory(
         self, tensor: Tensor, operands: list, untouched: set, name: str
@@ -225,13 +254,17 @@ class Recorder(TorchFunctionMode):
     def _keep(self, step: Step) -> None:
         (self.steps if self._group is None else self._group.steps).append(step)
 
-    def _note_exit(self, name: str) -> None:
+    def _note_exit(self, name: str, values: list[Value]) -> None:
+        """Say where numbers that depend on an input leave torch."""
+        roots = self.book.memory.roots
+        if all(is_constant(roots, value) for value in values):
+            return
         where = calls.source_line(self.stop)
-        note = (
-            f"{name}() leaves torch{f' at {where}' if where else ''}: what is "
-            "computed there is not seen"
-        )
-        if name in ("numpy", "__array__") and note not in self.notes:
+        at = f"at {where}" if where else "in the function"
+        self.book.left = self.book.left or at
+        self.book.arrays_left |= name in ("numpy", "__array__")
+        note = f"{name}() leaves torch {at}: what is computed there is not seen"
+        if note not in self.notes:
             self.notes.append(note)
 
     def _give_up(

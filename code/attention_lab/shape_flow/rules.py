@@ -1,47 +1,24 @@
 """Which axes of a computing step's inputs become which axes of its result.
 
-One rule serves two ends. Operands and results get labels, one per axis: an
-axis of the result carries the letter of the operand's axis with its label, and
-an element of the result can depend on those elements of an operand that agree
-with it in all shared labels. An operand's axis whose label the result has not
-is gone through as a whole: summed, contracted, or normalised over.
+A rule per function, in the labels of `labels`; those of products are in
+`products`.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from attention_lab.shape_flow import products
 from attention_lab.shape_flow.calls import words
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Labels of operands and results.
-
-    Attributes
-    ----------
-    operands : (tensor, labels) of everything the result is computed from.
-    results : labels of each result, in order.
-    keeps : which operand's elements the result's elements are heirs of, or
-        None if they have no place in common.
-    contracts : whether axes of two operands are summed against each other.
-    """
-
-    operands: tuple[tuple[Tensor, tuple], ...]
-    results: tuple[tuple, ...]
-    keeps: int | None = None
-    contracts: bool = False
-
-
-_fresh = itertools.count()
-
-
-def new_label() -> str:
-    """Return a label that nothing else has."""
-    return f"#{next(_fresh)}"
+from attention_lab.shape_flow.labels import (
+    Rule,
+    aligned,
+    argument,
+    new_label,
+    subject,
+    tensors_in,
+)
 
 
 def find_rule(
@@ -54,8 +31,10 @@ def find_rule(
     maker = RULES.get(name.rstrip("_"))
     if maker is None:
         return None
+    # What is overwritten has no part in the result.
+    given = {key: value for key, value in kwargs.items() if key != "out"}
     try:
-        rule = maker(tuple(args), dict(kwargs), tuple(results))
+        rule = maker(tuple(args), given, tuple(results))
     except (IndexError, KeyError, TypeError, ValueError, AttributeError):
         return None  # a way of calling that the rule does not know
     return rule if rule is not None and _fits(rule, results) else None
@@ -72,35 +51,17 @@ def _fits(rule: Rule, results: Sequence[Tensor]) -> bool:
                 return False
     if len(rule.results) != len(results):
         return False
-    for tensor, labels in rule.operands:
+    for place, (tensor, labels) in enumerate(rule.operands):
         if len(labels) != tensor.ndim:
             return False
-        for label, size in zip(labels, tensor.shape, strict=True):
+        shape = list(tensor.shape)
+        if place in rule.repeats:
+            axis, times = rule.repeats[place]
+            shape[axis] *= times
+        for label, size in zip(labels, shape, strict=True):
             if sizes.setdefault(label, size) != size:
                 return False
     return True
-
-
-def tensors_in(*things: Any) -> list[Tensor]:
-    """Return the tensors among arguments, in order, lists opened."""
-    found = []
-    for thing in things:
-        if isinstance(thing, Tensor):
-            found.append(thing)
-        elif isinstance(thing, (list, tuple)):
-            found += tensors_in(*thing)
-        elif isinstance(thing, dict):
-            found += tensors_in(*thing.values())
-    return found
-
-
-def aligned(shape: Sequence[int], labels: tuple, full: Sequence[int]) -> tuple:
-    """Label an operand that broadcasts from the right against a result."""
-    skipped = len(full) - len(shape)
-    return tuple(
-        labels[skipped + axis] if size == full[skipped + axis] else new_label()
-        for axis, size in enumerate(shape)
-    )
 
 
 def _elementwise(args: tuple, kwargs: dict, results: tuple) -> Rule:
@@ -113,11 +74,19 @@ def _elementwise(args: tuple, kwargs: dict, results: tuple) -> Rule:
     return Rule(operands, (labels,) * len(results), whole[0] if whole else None)
 
 
-def _argument(args: tuple, kwargs: dict, place: int, *names: str) -> Any:
-    for name in names:
-        if name in kwargs:
-            return kwargs[name]
-    return args[place] if len(args) > place else None
+def _where(args: tuple, kwargs: dict, results: tuple) -> Rule | None:
+    """Choose element by element; the condition leaves no heir."""
+    rule = _elementwise(args, kwargs, results)
+    condition, *others = rule.operands
+    if len(args) + len(kwargs) < 3:
+        return None  # where(condition) returns places
+    whole = [
+        place
+        for place, (tensor, _) in enumerate(others, start=1)
+        if tensor.shape == results[0].shape
+    ]
+    keeps = whole[0] if len(whole) == 1 else None
+    return Rule((condition, *others), rule.results, keeps)
 
 
 def _axes(dims: Any, ndim: int) -> tuple[int, ...]:
@@ -130,16 +99,21 @@ def _axes(dims: Any, ndim: int) -> tuple[int, ...]:
     return tuple(d % ndim for d in listed) or tuple(range(ndim))
 
 
-def _subject(args: tuple, kwargs: dict) -> Tensor:
-    return args[0] if args else kwargs["input"]
-
-
 def _reduction(args: tuple, kwargs: dict, results: tuple) -> Rule | None:
     """Let some axes vanish, or stay with size 1."""
-    x = _subject(args, kwargs)
-    if any(isinstance(a, Tensor) for a in args[1:]):
+    x = subject(args, kwargs)
+    if len(tensors_in(args, kwargs)) > 1:
         return _elementwise(args, kwargs, results)  # max(x, y)
-    dims = _argument(args, kwargs, 1, "dim", "axis")
+    return _reduced(x, argument(args, kwargs, 1, "dim", "axis"), results)
+
+
+def _norm(args: tuple, kwargs: dict, results: tuple) -> Rule:
+    """Reduce as a sum does; the second argument is the power."""
+    dims = argument(args, kwargs, 2, "dim")
+    return _reduced(subject(args, kwargs), dims, results)
+
+
+def _reduced(x: Tensor, dims: Any, results: tuple) -> Rule:
     if not isinstance(dims, (int, list, tuple)) or isinstance(dims, bool):
         dims = None
     gone = _axes(dims, x.ndim) if x.ndim else ()
@@ -155,16 +129,25 @@ def _reduction(args: tuple, kwargs: dict, results: tuple) -> Rule | None:
 
 def _norm_like(args: tuple, kwargs: dict, results: tuple) -> Rule | None:
     """Keep the shape; along the chosen axes all elements meet."""
-    x = _subject(args, kwargs)
-    dims = _argument(args, kwargs, 1, "dim", "axis")
+    x = subject(args, kwargs)
+    dims = argument(args, kwargs, 1, "dim", "axis")
     if dims is None:
         raise TypeError("the axis is not said")
     return _along(x, _axes(dims, x.ndim), (), results)
 
 
+def _sort(args: tuple, kwargs: dict, results: tuple) -> Rule:
+    """Let all elements meet along an axis; none of them stays in its place."""
+    x = subject(args, kwargs)
+    dims = [a for a in args[1:] if not isinstance(a, bool)]
+    dims = kwargs.get("dim", dims[0] if dims else -1)
+    rule = _along(x, _axes(dims, x.ndim), (), results)
+    return Rule(rule.operands, rule.results)
+
+
 def _layer_norm(args: tuple, kwargs: dict, results: tuple) -> Rule:
-    x = _subject(args, kwargs)
-    shape = _argument(args, kwargs, 1, "normalized_shape")
+    x = subject(args, kwargs)
+    shape = argument(args, kwargs, 1, "normalized_shape")
     count = len(shape) if isinstance(shape, (list, tuple)) else 1
     others = [t for t in tensors_in(args, kwargs) if t is not x]
     axes = range(x.ndim - count, x.ndim)
@@ -185,117 +168,9 @@ def _along(x: Tensor, axes: tuple, others: Sequence, results: tuple) -> Rule:
     return Rule(tuple(operands), (out,) * len(results), keeps)
 
 
-def _matmul(args: tuple, kwargs: dict, results: tuple) -> Rule | None:
-    left = _argument(args, kwargs, 0, "input")
-    right = _argument(args, kwargs, 1, "other", "mat2", "vec")
-    return product(left, right, results)
-
-
-def product(left: Tensor, right: Tensor, results: tuple) -> Rule:
-    """Contract the last axis of one with the last but one of the other."""
-    shape = results[0].shape
-    inner = new_label()
-    rows = () if left.ndim == 1 else (new_label(),)
-    columns = () if right.ndim == 1 else (new_label(),)
-    count = len(shape) - len(rows) - len(columns)
-    batch = tuple(new_label() for _ in range(count))
-    left_batch = aligned(left.shape[:-2], batch, shape[:count])
-    right_batch = aligned(right.shape[:-2], batch, shape[:count])
-    left_labels = (*left_batch, *rows, inner)
-    right_labels = (*right_batch, inner, *columns)
-    return Rule(
-        ((left, left_labels), (right, right_labels)),
-        ((*batch, *rows, *columns),),
-        contracts=True,
-    )
-
-
-def _add_product(args: tuple, kwargs: dict, results: tuple) -> Rule:
-    """Label addmm and baddbmm: a product, and something added to it."""
-    rule = product(args[1], args[2], results)
-    added = aligned(args[0].shape, rule.results[0], results[0].shape)
-    operands = (*rule.operands, (args[0], added))
-    return Rule(operands, rule.results, contracts=True)
-
-
-def _linear(args: tuple, kwargs: dict, results: tuple) -> Rule:
-    x = _subject(args, kwargs)
-    weight = _argument(args, kwargs, 1, "weight")
-    bias = _argument(args, kwargs, 2, "bias")
-    inner, out = new_label(), new_label()
-    lead = tuple(new_label() for _ in x.shape[:-1])
-    if weight.ndim == 1:
-        rule = (((x, (*lead, inner)), (weight, (inner,))), lead)
-    else:
-        rule = (((x, (*lead, inner)), (weight, (out, inner))), (*lead, out))
-    operands, labels = rule
-    if bias is not None:
-        operands = (*operands, (bias, (out,) if bias.ndim else ()))
-    return Rule(operands, (labels,), contracts=True)
-
-
-def einsum_rule(args: tuple, kwargs: dict, results: tuple) -> Rule | None:
-    """Read the equation; the ellipsis stands for aligned axes."""
-    equation = _argument(args, kwargs, 0, "equation")
-    if not isinstance(equation, str):
-        return None
-    given = tensors_in(args[1:], kwargs)
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if not arrow:
-        plain = left.replace(",", "").replace(".", "")
-        once = sorted(c for c in set(plain) if plain.count(c) == 1)
-        right = ("..." if "..." in left else "") + "".join(once)
-    dots = len(results[0].shape) - len(right.replace("...", ""))
-    shared = tuple(new_label() for _ in range(dots))
-    shape = results[0].shape
-    start = right.find("...")
-    middle = shape[start : start + dots] if start >= 0 else ()
-    operands = []
-    for term, tensor in zip(terms, given, strict=True):
-        if len(set(term.replace(".", ""))) < len(term.replace(".", "")):
-            return None  # a diagonal, as in "ii->i"
-        before, ellipsis, after = term.partition("...")
-        count = tensor.ndim - len(before) - len(after)
-        part = tensor.shape[len(before) : len(before) + count]
-        broadcast = aligned(part, shared, middle) if ellipsis else ()
-        labels = [*before, *broadcast, *after]
-        # A size of 1 broadcasts against the same letter elsewhere.
-        for axis, label in enumerate(labels):
-            if tensor.shape[axis] == 1:
-                labels[axis] = _one(label, right, shape)
-        operands.append((tensor, tuple(labels)))
-    head, ellipsis, tail = right.partition("...")
-    out = (*head, *(shared if ellipsis else ()), *tail)
-    return Rule(tuple(operands), (out,), contracts=True)
-
-
-def _one(label: str, right: str, shape: Sequence[int]) -> str:
-    plain = "..." not in right and label in right
-    return label if plain and shape[right.index(label)] == 1 else new_label()
-
-
-def _attention(args: tuple, kwargs: dict, results: tuple) -> Rule:
-    """Read query "…ld", key "…sd" and value "…se" as one step to "…le"."""
-    names = ("query", "key", "value")
-    q, k, v = (_argument(args, kwargs, i, n) for i, n in enumerate(names))
-    mask = _argument(args, kwargs, 3, "attn_mask")
-    shape = results[0].shape
-    batch = tuple(new_label() for _ in shape[:-2])
-    row, key, width, out = (new_label() for _ in range(4))
-    operands = [
-        (t, (*aligned(t.shape[:-2], batch, shape[:-2]), *last))
-        for t, last in ((q, (row, width)), (k, (key, width)), (v, (key, out)))
-    ]
-    if isinstance(mask, Tensor):
-        full = (*shape[:-2], q.shape[-2], k.shape[-2])
-        operands.append((mask, aligned(mask.shape, (*batch, row, key), full)))
-    return Rule(tuple(operands), ((*batch, row, out),), contracts=True)
-
-
 def _embedding(args: tuple, kwargs: dict, results: tuple) -> Rule:
-    ids = _subject(args, kwargs)
-    weight = _argument(args, kwargs, 1, "weight")
+    ids = subject(args, kwargs)
+    weight = argument(args, kwargs, 1, "weight")
     labels = tuple(new_label() for _ in ids.shape)
     out = new_label()
     operands = ((ids, labels), (weight, (new_label(), out)))
@@ -304,9 +179,9 @@ def _embedding(args: tuple, kwargs: dict, results: tuple) -> Rule:
 
 def _convolution(args: tuple, kwargs: dict, results: tuple) -> Rule:
     """Let each place depend on all places: an upper bound."""
-    x = _subject(args, kwargs)
-    weight = _argument(args, kwargs, 1, "weight")
-    bias = _argument(args, kwargs, 2, "bias")
+    x = subject(args, kwargs)
+    weight = argument(args, kwargs, 1, "weight")
+    bias = argument(args, kwargs, 2, "bias")
     space = results[0].ndim - (2 if x.ndim == weight.ndim else 1)
     batch = (new_label(),) if x.ndim == weight.ndim else ()
     out = new_label()
@@ -325,6 +200,13 @@ def _nothing(args: tuple, kwargs: dict, results: tuple) -> Rule:
     return Rule((), out)
 
 
+def _fill(args: tuple, kwargs: dict, results: tuple) -> Rule:
+    """Fill with one number, which may be a tensor's; the old ones are gone."""
+    rule = _nothing(args, kwargs, results)
+    number = tensors_in(args[1:], kwargs)
+    return Rule(tuple((x, ()) for x in number), rule.results)
+
+
 _ELEMENTWISE = words(
     """
 add sub rsub mul multiply div divide true_divide floor_divide remainder fmod
@@ -332,7 +214,7 @@ pow float_power exp exp2 expm1 log log2 log1p sqrt rsqrt square reciprocal
 sigmoid tanh relu relu6 gelu silu mish elu selu celu leaky_relu hardtanh
 hardswish hardsigmoid softplus softsign logsigmoid threshold sin cos tan erf
 neg negative positive abs absolute sign clamp clip clamp_min clamp_max maximum
-minimum fmax fmin where masked_fill dropout alpha_dropout feature_dropout
+minimum fmax fmin masked_fill dropout alpha_dropout feature_dropout
 eq ne lt le gt ge not_equal greater less greater_equal less_equal logical_not
 logical_and logical_or logical_xor bitwise_not bitwise_and bitwise_or invert
 and or xor isnan isinf isfinite nan_to_num addcmul addcdiv lerp subtract
@@ -341,16 +223,16 @@ atan2 hypot xlogy copysign bernoulli round floor ceil trunc tril triu
 )
 
 # The number of elements that meet along the axis is an upper bound for the
-# cumulative ones and for sorting.
+# cumulative ones.
 _ALONG = words(
     """
-softmax log_softmax softmin cumsum cumprod logcumsumexp sort argsort
+softmax log_softmax softmin cumsum cumprod logcumsumexp
 """
 )
 
 _REDUCTIONS = words(
     """
-sum mean prod amax amin max min any all logsumexp var std argmax argmin norm
+sum mean prod amax amin max min any all logsumexp var std argmax argmin
 nansum nanmean median count_nonzero
 """
 )
@@ -360,7 +242,7 @@ _FACTORIES = words(
 zeros ones full empty arange linspace eye rand randn randint tensor
 scalar_tensor zeros_like ones_like full_like empty_like rand_like randn_like
 new_zeros new_ones new_full new_empty new_tensor as_tensor from_numpy
-tril_indices triu_indices
+tril_indices triu_indices normal uniform random exponential
 """
 )
 
@@ -369,13 +251,20 @@ RULES: dict[str, Callable[[tuple, dict, tuple], Rule | None]] = {
     **dict.fromkeys(_ALONG, _norm_like),
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(_FACTORIES, _nothing),
-    **dict.fromkeys(("matmul", "bmm", "mm", "mv", "dot"), _matmul),
-    **dict.fromkeys(("addmm", "baddbmm"), _add_product),
-    "linear": _linear,
-    "einsum": einsum_rule,
+    **dict.fromkeys(("zero", "fill"), _fill),
+    **dict.fromkeys(("sort", "argsort"), _sort),
+    "where": _where,
+    "norm": _norm,
+    **dict.fromkeys(
+        ("matmul", "bmm", "mm", "mv", "dot", "linalg_matmul"), products.matmul
+    ),
+    **dict.fromkeys(("addmm", "baddbmm"), products.add_product),
+    "linear": products.linear,
+    "einsum": products.einsum_rule,
+    "outer": products.outer,
     "layer_norm": _layer_norm,
     "rms_norm": _layer_norm,
-    "scaled_dot_product_attention": _attention,
+    "scaled_dot_product_attention": products.attention,
     "embedding": _embedding,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),
 }

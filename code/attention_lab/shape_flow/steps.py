@@ -6,6 +6,9 @@ import numpy as np
 
 from attention_lab.shape_flow.calls import Line
 
+#: Joins the names of a tensor that was passed as several arguments.
+SAME = " = "
+
 
 @dataclass(frozen=True, eq=False)
 class Value:
@@ -13,7 +16,8 @@ class Value:
 
     Attributes
     ----------
-    name : "x", "step 3", "step 3[1]", "q_proj.weight", "a constant".
+    name : "x", "step 3", "step 3[1]", "q_proj.weight", "a constant"; or
+        "query = key", one tensor that was passed as two arguments.
     step : the step that made it, or None.
     shape, strides, offset : as torch says; strides count numbers.
     letters : one per axis; "?" where unknown, "1" for a nameless size of 1.

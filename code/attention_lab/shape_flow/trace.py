@@ -6,15 +6,18 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import keystr, tree_flatten, tree_flatten_with_path
 
 from attention_lab.axes import AXES, ShapeMismatch, axis_letters
+from attention_lab.shape_flow.births import Births
 from attention_lab.shape_flow.book import Book
 from attention_lab.shape_flow.flow import ShapeFlow
+from attention_lab.shape_flow.labels import tensors_in
 from attention_lab.shape_flow.recorder import Recorder
-from attention_lab.shape_flow.rules import tensors_in
+from attention_lab.shape_flow.steps import SAME
 
 _NAMES_OF_LETTERS = ", ".join(AXES)
 
@@ -72,20 +75,22 @@ def trace_shapes(
     named = _named_arguments(function, args, kwargs)
     given, sizes = _read_letters(letters or {}, named)
     flow = ShapeFlow(title, sizes=sizes)
-    book = Book(sizes, dict(_parameter_names(function)))
-    for name, tensor in _tensors_by_name(named):
-        told = given.get(name, axis_letters(name))
-        value = book.add_input(tensor, name, _letters_of(name, tensor, told))
+    births = Births()
+    book = Book(sizes, dict(_parameter_names(function)), births.saw)
+    book.notes += _not_followed(named)
+    for names, tensor in _tensors_by_name(named):
+        told = _told(names, given)
+        letters_of = _letters_of(names[0], tensor, told)
+        value = book.add_input(tensor, SAME.join(names), letters_of)
         flow.inputs = (*flow.inputs, value)
     _check_sizes(flow, sizes)
     recorder = Recorder(book, sys._getframe())
-    result = _run(function, args, kwargs, recorder)
+    with births:
+        result = _run(function, args, kwargs, recorder)
     flow.steps = tuple(recorder.steps)
-    flow.roots = tuple(book.memory.roots)
-    flow.notes = (*_same_tensors(named), *recorder.notes, *book.notes)
     _take_results(flow, book, result)
-    for root in flow.roots:
-        root.values = None  # the flow is plain data, without torch
+    flow.roots = tuple(book.memory.roots)
+    flow.notes = (*recorder.notes, *dict.fromkeys(book.notes))
     return flow
 
 
@@ -114,18 +119,16 @@ def _take_results(flow: ShapeFlow, book: Book, result: Any) -> None:
             continue
         was_seen = book.has_seen(leaf)
         value = book.look(leaf)
-        if not was_seen and (value.memory == "constant" or value.reason):
-            flow.notes = (
-                *flow.notes,
+        if not was_seen and value.reason:
+            book.notes.append(
                 "a returned tensor was made outside of the torch calls "
-                "that are seen: cannot follow it",
+                "that are seen: cannot follow it"
             )
         outputs.append(value)
     flow.outputs = tuple(outputs)
     if not outputs:
-        flow.notes = (
-            *flow.notes,
-            f"the function returned no tensor but {type(result).__name__}",
+        book.notes.append(
+            f"the function returned no tensor but {type(result).__name__}"
         )
 
 
@@ -161,37 +164,66 @@ def _named_arguments(
 
 def _tensors_by_name(
     named: list[tuple[str, Any]],
-) -> Iterator[tuple[str, Tensor]]:
-    """Return every tensor once; those in lists and dicts get a place."""
-    seen: set[int] = set()
+) -> list[tuple[list[str], Tensor]]:
+    """Return every tensor once, with all its names.
+
+    One in a list or a dict is named by its place: "x[1]", "x['key']".
+    """
+    found: dict[int, tuple[list[str], Tensor]] = {}
     for name, value in named:
-        leaves = [x for x in tree_flatten(value)[0] if isinstance(x, Tensor)]
-        for place, tensor in enumerate(leaves):
-            if id(tensor) in seen:
-                continue
-            seen.add(id(tensor))
-            whole = isinstance(value, Tensor)
-            yield (name if whole else f"{name}[{place}]"), tensor
+        for path, leaf in tree_flatten_with_path(value)[0]:
+            if isinstance(leaf, Tensor):
+                names, _ = found.setdefault(id(leaf), ([], leaf))
+                names.append(name + keystr(path))
+    return list(found.values())
 
 
-def _same_tensors(named: list[tuple[str, Any]]) -> list[str]:
-    """Say which arguments are one tensor under several names."""
-    names: dict[int, list[str]] = {}
+def _not_followed(named: list[tuple[str, Any]]) -> list[str]:
+    """Say which arguments hold numbers that count as constants."""
+    notes = []
     for name, value in named:
-        if isinstance(value, Tensor):
-            names.setdefault(id(value), []).append(name)
-    return [
-        f"{', '.join(rest)}: the same tensor as {first}"
-        for first, *rest in names.values()
-        if rest
-    ]
+        for path, leaf in tree_flatten_with_path(value)[0]:
+            what = type(leaf).__name__
+            place = name + keystr(path)
+            if isinstance(leaf, np.ndarray):
+                notes.append(f"{place} is an {what}: it counts as a constant")
+            elif not isinstance(leaf, (Tensor, nn.Module)) and tensors_in(
+                list(getattr(leaf, "__dict__", {}).values())
+            ):
+                notes.append(
+                    f"{place} is a {what}, which is not looked into: its "
+                    "tensors count as constants"
+                )
+    return notes
+
+
+def _told(names: list[str], given: dict[str, str]) -> str:
+    """Return the letters of a tensor, whichever of its names has them.
+
+    L and S are no contradiction: queries and keys of self-attention are the
+    same tokens.
+    """
+    first, *others = [name for name in names if name in given] or [names[0]]
+    for other in others:
+        one, two = (
+            given[name].replace(" ", "").replace("S", "L")
+            for name in (first, other)
+        )
+        if one != two:
+            raise ShapeMismatch(
+                f"letters: {first} and {other} are one tensor, so it cannot "
+                f"have the axes {given[first]} and {given[other]}"
+            )
+    if first in given:
+        return given[first]
+    return next(filter(None, map(axis_letters, names)), "")
 
 
 def _read_letters(
     letters: dict, named: list[tuple[str, Any]]
 ) -> tuple[dict[str, str], dict[str, int]]:
     """Sort `letters` into axes of arguments and sizes of letters."""
-    known = [name for name, _ in _tensors_by_name(named)]
+    known = [name for names, _ in _tensors_by_name(named) for name in names]
     every = [name for name, _ in named]
     given, sizes = {}, {}
     for key, told in letters.items():
@@ -224,6 +256,8 @@ def _read_letters(
 def _letters_of(name: str, tensor: Tensor, told: str) -> tuple[str, ...]:
     """Check the letters of one argument."""
     told = told.replace(" ", "")
+    if tensor.is_nested:  # it has no shape to hold letters against
+        return ()
     if not told:
         return tuple("1" if s == 1 else "?" for s in tensor.shape)
     unknown = [letter for letter in told if letter not in (*AXES, "?", "1")]

@@ -72,14 +72,24 @@ class GradientStep(NamedTuple):
     """One visited tile, as the loop saw it: rows are queries, columns keys.
 
     tile_row, tile_col : which tile of queries and of keys.
-    weights : the recomputed weights P (B, H, rows, keys).
-    d_scores : the gradient dS of the tile's scores.
+    scores : scaled, −∞ where the mask hides them (B, H, rows, keys).
+    weights : the recomputed weights P.
+    d_weights, d_scores : their gradients dP and dS.
+    query_sum : what the rows collected of dQ so far, without the scale
+        (B, H, rows, D).
+    key_grad, value_grad : what the keys collected of dK and dV so far
+        (B, H, keys, D).
     """
 
     tile_row: int
     tile_col: int
+    scores: Tensor
     weights: Tensor
+    d_weights: Tensor
     d_scores: Tensor
+    query_sum: Tensor
+    key_grad: Tensor
+    value_grad: Tensor
 
 
 # -- PyTorch ---------------------------------------------------------------
@@ -171,7 +181,10 @@ def flash_backward(
             dv[:, :, keys] += weights.mT @ out_grad_tile
             if trace is not None:
                 place = (row // TILE_L, s // TILE_S)
-                trace.append(GradientStep(*place, weights, d_scores))
+                tile = (scores, weights, d_weights, d_scores)
+                sums = (dq[:, :, rows], dk[:, :, keys], dv[:, :, keys])
+                copies = (x.clone() for x in sums)
+                trace.append(GradientStep(*place, *tile, *copies))
     return FlashGradients(
         (dq * call.scale).to(dtype),
         add_up_heads(dk, call).to(dtype),

@@ -28,6 +28,7 @@ from attention_lab.steps.flash_forward import TileStep
 from attention_lab.steps.flash_mistakes import SLIPS, flash_with_slip
 from attention_lab.steps.recorded import (
     numbers_moved,
+    numbers_moved_so_far,
     record_flash,
     record_three_kernels,
 )
@@ -175,13 +176,13 @@ def _run(setting: Setting, slip: str | None, seed: int) -> dict[str, Any]:
         "slip": slip,
         "tiles": [[step.tile_row, step.tile_col] for step in trace],
         **{
-            name: [_numbers(getattr(step, name)) for step in trace]
+            name: [listed(getattr(step, name)) for step in trace]
             for name in ("scores", "row_max", "rescale", "row_sum", "acc")
         },
-        "out": _numbers(out),
-        "lse": _numbers(lse),
-        "output_error": _distance(out, exact.out_BHLD),
-        "lse_error": _distance(lse, exact.lse_BHL),
+        "out": listed(out),
+        "lse": listed(lse),
+        "output_error": distance(out, exact.out_BHLD),
+        "lse_error": distance(lse, exact.lse_BHL),
         "output_bound": bound,
         "lse_bound": lse_bound,
         "traffic": None if slip else _traffic(setting, seed),
@@ -200,14 +201,14 @@ def _truth(setting: Setting, seed: int) -> tuple[Any, float, float]:
     )
 
 
-def _numbers(array: Any) -> list[float | None]:
+def listed(array: Any) -> list[float | None]:
     """Return the numbers of an array in one list, rounded; None for −∞."""
     rounded = np.asarray(array, np.float64).ravel().round(DECIMALS) + 0.0
     return [None if x == -math.inf else x for x in rounded.tolist()]
 
 
-def _distance(result: Any, exact: np.ndarray) -> float | None:
-    """Return the largest distance to the reference; None if infinite."""
+def distance(result: Any, exact: np.ndarray) -> float | None:
+    """Return the largest distance to a reference; None if infinite."""
     off = np.abs(np.asarray(result, np.float64) - exact).max().item()
     return off if math.isfinite(off) else None
 
@@ -221,7 +222,7 @@ def _traffic(setting: Setting, seed: int) -> dict[str, Any]:
     formula = flash_forward_traffic(**sizes, TILE_L=TILE_L, TILE_S=TILE_S)
     by_formula = naive_forward_traffic(**sizes)
     moved = _naive_moved(L, S, is_causal)
-    so_far, total = _so_far(recording.events)
+    so_far, total = numbers_moved_so_far(recording.events)
     return {
         "so_far": so_far,
         "total": total,
@@ -234,29 +235,6 @@ def _traffic(setting: Setting, seed: int) -> dict[str, Any]:
         "hazards": len(recording.hazards),
         "source_sha256": recording.source_sha256,
     }
-
-
-def _so_far(events: Any) -> tuple[list[int], int]:
-    """Return the numbers moved after each visited tile, and in all.
-
-    A block passes two barriers per tile: it loads tile j after 2·j of them. It
-    stores its rows after the last one, which counts for the next block's first
-    tile, or only for the total.
-    """
-    where = [
-        np.stack([part.block, part.epoch])
-        for name, part in events.parts.items()
-        if events.memory[name].space == "global"
-    ]
-    (block, epoch), count = np.unique(
-        np.concatenate(where, axis=1), axis=1, return_counts=True
-    )
-    so_far, total = [], 0
-    for b, e, moved in zip(block, epoch, count, strict=True):
-        total += int(moved)
-        if e < epoch[block == b].max():  # the last one only stores
-            so_far.append(total)
-    return so_far, total
 
 
 @functools.cache

@@ -109,13 +109,17 @@ def merge_without_permute(
 
 @torch.no_grad()
 def record_head_board(
-    settings: tuple[tuple[int, int], ...] = SETTINGS, *, seed: int = 0
+    settings: tuple[tuple[int, int], ...] = SETTINGS,
+    *,
+    E: int = E,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Run every setting on the same weights and input; return the data.
 
     Parameters
     ----------
-    settings : pairs (heads, key heads); heads divide 8, key heads divide heads.
+    settings : pairs (heads, key heads); heads divide E, key heads divide heads.
+    E : width of the model. The figure draws up to 8.
     seed : of the weights and of the input, which are normal numbers.
 
     Returns
@@ -154,7 +158,7 @@ def record_head_board(
     ValueError
         If there is no setting.
     ShapeMismatch
-        If heads do not divide 8, or key heads do not divide heads.
+        If heads do not divide E, or key heads do not divide heads.
     """
     if not settings:
         raise ValueError("settings is empty: there is nothing to run")
@@ -165,12 +169,12 @@ def record_head_board(
         "decimals": DECIMALS,
         "L": L,
         "E": E,
-        "runs": [_run(heads, shared, seed) for heads, shared in settings],
+        "runs": [_run(heads, shared, E, seed) for heads, shared in settings],
     }
 
 
 def board_inputs(
-    num_heads: int, seed: int = 0
+    num_heads: int, seed: int = 0, E: int = E
 ) -> tuple[MultiHeadAttention, Tensor]:
     """Return a module and its input: the same numbers for any heads."""
     check_divisible(E, num_heads, "embed_dim", "num_heads")
@@ -183,9 +187,9 @@ def board_inputs(
     return module, torch.randn(1, L, E, dtype=torch.float64, generator=normal)
 
 
-def _run(num_heads: int, key_heads: int, seed: int) -> dict[str, Any]:
+def _run(num_heads: int, key_heads: int, E: int, seed: int) -> dict[str, Any]:
     """Make one run, right and wrong, and hold it against the reference."""
-    module, x_BLE = board_inputs(num_heads, seed)
+    module, x_BLE = board_inputs(num_heads, seed, E)
     D = E // num_heads
     q, k, v = _project(module, x_BLE, key_heads)
     heads_BHLD, flops = _counted(heads_at_once, module, x_BLE, key_heads)
@@ -245,16 +249,15 @@ def _project(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return q of all heads, and k and v of the key heads."""
     H, linear = module.num_heads, nn.functional.linear
+    D = module.embed_dim // H
     check_divisible(H, key_heads, "num_heads", "key_heads")
-    rows = key_heads * (E // H)
+    rows = key_heads * D
     k, v = (
         split_heads(linear(x_BLE, p.weight[:rows], p.bias[:rows]), key_heads)
         for p in (module.k_proj, module.v_proj)
     )
     q_proj = module.q_proj
-    on_E = torch.arange(H).repeat_interleave(E // H) != (
-        -1 if off is None else off
-    )
+    on_E = torch.arange(H).repeat_interleave(D) != (-1 if off is None else off)
     q_BLE = linear(x_BLE, q_proj.weight * on_E[:, None], q_proj.bias * on_E)
     return split_heads(q_BLE, H), k, v
 
@@ -269,8 +272,8 @@ def _one_head(linear: nn.Linear, x_BLE: Tensor, head: int, D: int) -> Tensor:
 def _off(whole_BHLD: Tensor, off_BHLD: Tensor, head: int) -> dict[str, Any]:
     """Return the output with a head switched off, and where it changed."""
     change_BLE = (merge_heads(off_BHLD) - merge_heads(whole_BHLD)).abs()
-    H = whole_BHLD.shape[1]
-    own_E = torch.arange(H).repeat_interleave(E // H) == head
+    _, H, _, D = whole_BHLD.shape
+    own_E = torch.arange(H).repeat_interleave(D) == head
     return {
         **_both_ways(off_BHLD),
         "inside": change_BLE[..., own_E].max().item(),

@@ -14,6 +14,7 @@ import numpy as np
 from numba import float32
 
 from attention_lab import examples
+from attention_lab.axes import check_tile
 from attention_lab.gpu import record
 from attention_lab.gpu.traffic import naive_forward_traffic
 from attention_lab.steps import scaled_dot_product as step
@@ -21,6 +22,50 @@ from attention_lab.steps.launch import cdiv
 
 #: A warp of keys; four rows; a row of 8 float32 fills one sector of 32 bytes.
 L, S, D = 4, 32, 8
+
+
+def record_scores(
+    keys: int,
+    queries: int,
+    *,
+    is_turned: bool = False,
+    D: int = D,
+    seed: int = 0,
+) -> Any:
+    """Record the scores kernel for 4 queries and 32 keys, in blocks of a size.
+
+    Parameters
+    ----------
+    keys, queries : of a block, which has a thread for each pair.
+    is_turned : whether k is stored D first, so that neighbouring keys are
+        neighbours in memory.
+    D : head width.
+    seed : of the normal queries and keys; one head.
+
+    Returns
+    -------
+    The recording, held against its formula (`Recording.against`).
+
+    Raises
+    ------
+    ValueError
+        If a size is not a whole number of at least 1.
+    """
+    for name, size in (("keys", keys), ("queries", queries), ("D", D)):
+        check_tile(name, size)
+    q, k, _ = examples.example_qkv(1, 1, L, S, D, seed=seed)
+    if is_turned:
+        k = np.ascontiguousarray(k.swapaxes(2, 3)).swapaxes(2, 3)
+    scores = np.full((1, 1, L, S), np.nan, q.dtype)
+    grid = (cdiv(S, keys), cdiv(L, queries), 1)
+    recording = record(
+        step.make_scores_kernel(float32, False, False), grid,
+        (keys, queries, 1), scores, q, k, np.zeros((1, 1, 1, 1), q.dtype),
+        q.dtype.type(D**-0.5), 1, engine="python",
+    )  # fmt: skip
+    formula = naive_forward_traffic(L, S, D)["scores"]
+    names = {"query": "q_BHLD", "key": "k_BHSD", "scores": "scores_BHLS"}
+    return recording.against({names[k]: v for k, v in formula.items()})
 
 
 def record_score_kernels(*, seed: int = 0) -> dict[str, Any]:
@@ -34,28 +79,15 @@ def record_score_kernels(*, seed: int = 0) -> dict[str, Any]:
     -------
     {name: recording}, each held against its formula (`Recording.against`).
     """
-    q, k, _ = examples.example_qkv(1, 1, L, S, D, seed=seed)
-    turned = np.ascontiguousarray(k.swapaxes(2, 3)).swapaxes(2, 3)
+    usual = (step.THREADS_X, step.THREADS_L)
     return {
-        "8 keys × 4 queries": _scores(q, k, (step.THREADS_X, step.THREADS_L)),
-        "32 keys × 1 query": _scores(q, k, (S, 1)),
-        "32 keys, k stored D first": _scores(q, turned, (S, 1)),
+        "8 keys × 4 queries": record_scores(*usual, seed=seed),
+        "32 keys × 1 query": record_scores(S, 1, seed=seed),
+        "32 keys, k stored D first": record_scores(
+            S, 1, is_turned=True, seed=seed
+        ),
         "softmax, 1 row per lane": _softmax(seed),
     }
-
-
-def _scores(q: np.ndarray, k: np.ndarray, threads: tuple[int, int]) -> Any:
-    """Record the scores kernel with blocks of so many keys and queries."""
-    scores = np.full((1, 1, L, S), np.nan, q.dtype)
-    grid = (cdiv(S, threads[0]), cdiv(L, threads[1]), 1)
-    recording = record(
-        step.make_scores_kernel(float32, False, False), grid, (*threads, 1),
-        scores, q, k, np.zeros((1, 1, 1, 1), q.dtype), q.dtype.type(D**-0.5), 1,
-        engine="python",
-    )  # fmt: skip
-    formula = naive_forward_traffic(L, S, D)["scores"]
-    names = {"query": "q_BHLD", "key": "k_BHSD", "scores": "scores_BHLS"}
-    return recording.against({names[k]: v for k, v in formula.items()})
 
 
 def _softmax(seed: int) -> Any:

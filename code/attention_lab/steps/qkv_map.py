@@ -59,7 +59,7 @@ def layouts_of(num_heads: int, key_heads: int) -> tuple[str, ...]:
 
 
 def packed_rows(
-    layout: str, num_heads: int, key_heads: int
+    layout: str, num_heads: int, key_heads: int, E: int = E
 ) -> Int[Tensor, "R"]:
     """Return which row of the "p h d" weight stands where in a layout.
 
@@ -94,9 +94,10 @@ def convert(
     """Reorder the rows of a packed weight or bias; also of grouped heads."""
     if num_heads == key_heads:
         return convert_layout(weight, num_heads, source, target)
+    E = num_heads * (len(weight) // (num_heads + 2 * key_heads))
     plain = torch.empty_like(weight)
-    plain[packed_rows(source, num_heads, key_heads)] = weight
-    return plain[packed_rows(target, num_heads, key_heads)]
+    plain[packed_rows(source, num_heads, key_heads, E)] = weight
+    return plain[packed_rows(target, num_heads, key_heads, E)]
 
 
 def attend_packed(
@@ -108,7 +109,8 @@ def attend_packed(
     layout: str,
 ) -> Float[Tensor, "B L E"]:
     """Project with a packed weight, split it as a layout says, and attend."""
-    rows = packed_rows(layout, num_heads, key_heads)
+    E = x_BLE.shape[-1]
+    rows = packed_rows(layout, num_heads, key_heads, E)
     packed = nn.functional.linear(x_BLE, weight, bias)
     plain = torch.empty_like(packed)
     plain[..., rows] = packed
@@ -126,13 +128,17 @@ def attend_packed(
 
 @torch.no_grad()
 def record_packing_map(
-    settings: tuple[tuple[int, int], ...] = SETTINGS, *, seed: int = 0
+    settings: tuple[tuple[int, int], ...] = SETTINGS,
+    *,
+    E: int = E,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Pack, convert and misread the weights of every setting; return the data.
 
     Parameters
     ----------
-    settings : pairs (heads, key heads); heads divide 8, key heads divide heads.
+    settings : pairs (heads, key heads); heads divide E, key heads divide heads.
+    E : width of the model. The figure draws up to 8.
     seed : of the weights and of the input, which are normal numbers.
 
     Returns
@@ -163,7 +169,7 @@ def record_packing_map(
     ValueError
         If there is no setting.
     ShapeMismatch
-        If heads do not divide 8, or key heads do not divide heads.
+        If heads do not divide E, or key heads do not divide heads.
     """
     if not settings:
         raise ValueError("settings is empty: there is nothing to run")
@@ -173,15 +179,15 @@ def record_packing_map(
         "dtype": "float64",
         "L": L,
         "E": E,
-        "runs": [_run(heads, shared, seed) for heads, shared in settings],
+        "runs": [_run(heads, shared, E, seed) for heads, shared in settings],
     }
 
 
 def map_inputs(
-    num_heads: int, key_heads: int, seed: int = 0
+    num_heads: int, key_heads: int, seed: int = 0, E: int = E
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return a weight and a bias in layout "p h d", and an input."""
-    rows = len(packed_rows("p h d", num_heads, key_heads))
+    rows = len(packed_rows("p h d", num_heads, key_heads, E))
     normal = torch.Generator().manual_seed(seed)
     weight, bias, x_BLE = (
         torch.randn(shape, dtype=torch.float64, generator=normal)
@@ -190,7 +196,7 @@ def map_inputs(
     return weight, bias, x_BLE
 
 
-def _run(num_heads: int, key_heads: int, seed: int) -> dict[str, Any]:
+def _run(num_heads: int, key_heads: int, E: int, seed: int) -> dict[str, Any]:
     """Convert between all layouts of a setting, right and wrong."""
     D = check_divisible(E, num_heads, "E", "num_heads")
     layouts = layouts_of(num_heads, key_heads)
@@ -208,24 +214,24 @@ def _run(num_heads: int, key_heads: int, seed: int) -> dict[str, Any]:
             for channel in range(D)
         ],
         "layouts": {
-            layout: packed_rows(layout, num_heads, key_heads).tolist()
+            layout: packed_rows(layout, num_heads, key_heads, E).tolist()
             for layout in layouts
         },
         "pairs": [
             pair
             for source in layouts
-            for pair in _pairs(num_heads, key_heads, source, seed)
+            for pair in _pairs(num_heads, key_heads, E, source, seed)
         ],
         "traffic": _traffic(num_heads, D) if is_plain else None,
     }
 
 
 def _pairs(
-    num_heads: int, key_heads: int, source: str, seed: int
+    num_heads: int, key_heads: int, E: int, source: str, seed: int
 ) -> list[dict[str, Any]]:
     """Convert weights to all other layouts, or not, and attend with them."""
     heads = (num_heads, key_heads)
-    weight, bias, x_BLE = map_inputs(*heads, seed)
+    weight, bias, x_BLE = map_inputs(*heads, seed, E)
     # One more column carries the bias along.
     whole = convert(
         torch.cat([weight, bias[:, None]], dim=1), *heads, "p h d", source
@@ -263,6 +269,7 @@ def _largest(x: Tensor) -> float:
 
 def _traffic(num_heads: int, D: int) -> dict[str, Any]:
     """Record three kernels for three projections, and one for the fused one."""
+    E = num_heads * D
     grid = (cdiv(D, THREADS_D), cdiv(L, THREADS_L), num_heads)
     block = (THREADS_D, THREADS_L, 1)
     x_BLE = position_coded(1, L, E).astype(np.float32)

@@ -12,7 +12,7 @@ Letters: B batch, H heads, L queries, S keys, D head width.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from attention_lab import examples, masks
+from attention_lab.axes import ShapeMismatch
 from attention_lab.error_bound import error_bound, rounding
 from attention_lab.reference import attention_reference
 from attention_lab.steps import scaled_dot_product as step
@@ -49,13 +50,18 @@ MASKS = {
 
 
 def record_saturation(
-    widths: Sequence[int] = WIDTHS, *, seed: int = 0
+    widths: Sequence[int] = WIDTHS,
+    kinds: Mapping[str, Any] | None = None,
+    *,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Run every width and every mask; return what came out.
 
     Parameters
     ----------
     widths : head widths D, each run with the factor 1/√D and without.
+    kinds : by name, boolean masks of 5 queries × 7 keys, True = may attend;
+        one with fewer axes broadcasts from the right. None takes five.
     seed : of the normal queries, keys and values; one head.
 
     Returns
@@ -86,14 +92,23 @@ def record_saturation(
 
     Raises
     ------
+    ShapeMismatch
+        If a mask has other sizes than L = 5 and S = 7.
     ValueError
-        If there is no width, or one below 1.
+        If there is no width, one below 1, no mask, or one that is not boolean.
     """
     if not widths:
         raise ValueError("widths is empty: there is nothing to run")
     for D in widths:
         if D < 1:
             raise ValueError(f"widths: D must be at least 1, not {D}")
+    kinds = (
+        {name: make() for name, make in MASKS.items()}
+        if kinds is None
+        else {name: _read_mask(name, keep) for name, keep in kinds.items()}
+    )
+    if not kinds:
+        raise ValueError("kinds is empty: there is no mask to run")
     inputs = [
         examples.example_qkv(1, 1, L, S, D, D_V, seed=seed) for D in widths
     ]
@@ -112,8 +127,8 @@ def record_saturation(
         ],
         "mask_sizes": [MASK_L, MASK_S, MASK_D],
         "masks": [
-            _masked(name, is_flipped, is_empty, seed)
-            for name in MASKS
+            _masked(name, keep_LS, is_flipped, is_empty, seed)
+            for name, keep_LS in kinds.items()
             for is_flipped in (False, True)
             for is_empty in (False, True)
         ],
@@ -171,11 +186,28 @@ def standard_error(D: int) -> float:
     return math.sqrt(variance) / 2
 
 
+def _read_mask(name: str, keep: Any) -> np.ndarray:
+    """Return a mask with one row per query, or refuse it."""
+    keep = np.asarray(keep)
+    if keep.dtype != bool:
+        raise ValueError(
+            f"kinds[{name!r}] must be a boolean mask, True = may attend, not "
+            f"{keep.dtype}"
+        )
+    try:
+        return np.broadcast_to(keep, (1, 1, MASK_L, MASK_S))[0, 0]
+    except ValueError:
+        raise ShapeMismatch(
+            f"kinds[{name!r}] has shape {keep.shape}, which does not broadcast "
+            f"to axis L of size {MASK_L} and axis S of size {MASK_S}"
+        ) from None
+
+
 def _masked(
-    name: str, is_flipped: bool, is_empty: bool, seed: int
+    name: str, keep_LS: np.ndarray, is_flipped: bool, is_empty: bool, seed: int
 ) -> dict[str, Any]:
     """Attend under a mask with our softmax, the plain one, and PyTorch's."""
-    keep = torch.from_numpy(MASKS[name]())
+    keep = torch.from_numpy(keep_LS.copy())
     if is_empty:
         keep[EMPTY] = False
     if is_flipped:

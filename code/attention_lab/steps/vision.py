@@ -29,7 +29,11 @@ from attention_lab.axes import ShapeMismatch, check_axes
 from attention_lab.contract import check_tensors
 from attention_lab.examples import PATCH
 from attention_lab.steps import scaled_dot_product
-from attention_lab.steps.multi_head import MultiHeadAttention, merge_heads
+from attention_lab.steps.multi_head import (
+    MultiHeadAttention,
+    merge_heads,
+    split_heads,
+)
 
 IMAGE, CLASSES = 8, 10  # 8 × 8 pixels, digits 0 to 9
 PATCHES, PIXELS = (IMAGE // PATCH) ** 2, PATCH**2
@@ -37,13 +41,30 @@ E, HEADS, HIDDEN, BLOCKS = 32, 4, 128, 2
 #: Every fifth image is held out, from this one on; so is the book's digit.
 FOLDS, HELD_OUT = 5, 3
 EPOCHS, BATCH, PEAK_RATE, DECAY = 20, 48, 4e-3, 0.05
+#: How far the logits may be from each other when only the attention differs.
+SAME_LOGITS = 1e-5
 CHECKPOINT = Path(__file__).with_name("vision.npz")
 
 Attention = Callable[..., Tensor]
 
 
+class HeadLayout(NamedTuple):
+    """How heads are cut from tokens, and how they are put back.
+
+    `split(x_BLE, H)` gives (B, H, L, D), `merge(x_BHLD)` gives (B, L, E).
+    """
+
+    split: Callable[[Tensor, int], Tensor] = split_heads
+    merge: Callable[[Tensor], Tensor] = merge_heads
+
+
+RIGHT_LAYOUT = HeadLayout()
+
+
 class Counted:
     """An attention that counts its calls, to prove that it is the one that ran.
+
+    A call that raises is not counted: it made no output.
 
     Examples
     --------
@@ -58,17 +79,21 @@ class Counted:
         self.calls = 0
 
     def __call__(self, *args: Any, **options: Any) -> Tensor:
-        """Count, and pass everything on."""
+        """Pass everything on, and count."""
+        out_BHLD = self.attention(*args, **options)
         self.calls += 1
-        return self.attention(*args, **options)
+        return out_BHLD
 
 
 class Block(nn.Module):
     """Let the patches attend to each other, then think about each alone."""
 
-    def __init__(self, attention: Attention) -> None:
+    def __init__(
+        self, attention: Attention, layout: HeadLayout = RIGHT_LAYOUT
+    ) -> None:
         super().__init__()
         self.attention = attention
+        self.layout = layout
         self.before_heads = nn.LayerNorm(E)
         self.heads = MultiHeadAttention(E, HEADS)
         self.network = nn.Sequential(
@@ -79,14 +104,22 @@ class Block(nn.Module):
     def forward(self, x_BLE: Float[Tensor, "B L E"]) -> Float[Tensor, "B L E"]:
         """Add to every patch what it gathers, then what it makes of that."""
         q, k, v = self.project(x_BLE)
-        mixed_BLE = merge_heads(self.attention(q, k, v))
+        mixed_BLE = self.layout.merge(self.attention(q, k, v))
         x_BLE = x_BLE + self.heads.out_proj(mixed_BLE)
         return x_BLE + self.network(x_BLE)
 
     def project(self, x_BLE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the queries, keys and values of the heads, (B, H, L, D)."""
         x_BLE = self.before_heads(x_BLE)
-        return self.heads.project(x_BLE, x_BLE, x_BLE)
+        q, k, v = (
+            self.layout.split(projection(x_BLE), HEADS)
+            for projection in (
+                self.heads.q_proj,
+                self.heads.k_proj,
+                self.heads.v_proj,
+            )
+        )
+        return q, k, v
 
 
 class TinyViT(nn.Module):
@@ -97,6 +130,7 @@ class TinyViT(nn.Module):
     attention : what mixes the patches in every block; called as
         `attention(query, key, value)` with (B, H, L, D). By default the first
         step of this book.
+    layout : how every block splits and merges its heads.
 
     Examples
     --------
@@ -105,18 +139,35 @@ class TinyViT(nn.Module):
     """
 
     def __init__(
-        self, attention: Attention = scaled_dot_product.attention
+        self,
+        attention: Attention = scaled_dot_product.attention,
+        layout: HeadLayout = RIGHT_LAYOUT,
     ) -> None:
         super().__init__()
         self.embed = nn.Linear(PIXELS, E)
         self.position_LE = nn.Parameter(0.02 * torch.randn(PATCHES, E))
-        self.blocks = nn.ModuleList(Block(attention) for _ in range(BLOCKS))
+        self.blocks = nn.ModuleList(
+            Block(attention, layout) for _ in range(BLOCKS)
+        )
         self.read = nn.Sequential(nn.LayerNorm(E), nn.Linear(E, CLASSES))
 
-    def use(self, attention: Attention) -> "TinyViT":
-        """Let another attention mix the patches; the weights stay."""
-        for block in self.blocks:
-            block.attention = attention
+    def use(self, attention: Attention, block: int | None = None) -> "TinyViT":
+        """Let another attention mix the patches; the weights stay.
+
+        In all blocks, or in one.
+
+        Raises
+        ------
+        ValueError
+            If there is no such block.
+        """
+        if block is not None and block not in range(BLOCKS):
+            raise ValueError(
+                f"block must be from 0 to {BLOCKS - 1} or None, not {block!r}"
+            )
+        blocks = self.blocks if block is None else [self.blocks[block]]
+        for each in blocks:
+            each.attention = attention
         return self
 
     def forward(
@@ -190,8 +241,40 @@ def load_split() -> tuple[Digits, Digits]:
     )
 
 
+def without_head(attention: Attention, head: int) -> Attention:
+    """Return the same attention with one head whose output is 0.
+
+    Raises
+    ------
+    ValueError
+        When called on queries that have no such head.
+
+    Examples
+    --------
+    >>> x = torch.ones(1, 2, 1, 1)
+    >>> attend = without_head(scaled_dot_product.attention, 0)
+    >>> attend(x, x, x).flatten().tolist()
+    [0.0, 1.0]
+    """
+
+    def attend(*args: Any, **options: Any) -> Tensor:
+        out_BHLD = attention(*args, **options)
+        H = out_BHLD.shape[1]
+        if head not in range(H):
+            raise ValueError(
+                f"head must be from 0 to {H - 1}, the last of H = {H}, not "
+                f"{head!r}"
+            )
+        is_on_H = torch.arange(H, device=out_BHLD.device) != head
+        return out_BHLD * is_on_H[:, None, None]
+
+    return attend
+
+
 def untrained(
-    seed: int = 0, attention: Attention = scaled_dot_product.attention
+    seed: int = 0,
+    attention: Attention = scaled_dot_product.attention,
+    layout: HeadLayout = RIGHT_LAYOUT,
 ) -> TinyViT:
     """Return a model with random weights; the global generator stays as it is.
 
@@ -202,13 +285,14 @@ def untrained(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return TinyViT(attention)
+        return TinyViT(attention, layout)
 
 
 def train(
     seed: int = 0,
     epochs: int = EPOCHS,
     attention: Attention = scaled_dot_product.attention,
+    layout: HeadLayout = RIGHT_LAYOUT,
 ) -> TinyViT:
     """Train a model on the digits that are not held out.
 
@@ -221,7 +305,7 @@ def train(
     """
     if epochs < 1:
         raise ValueError(f"epochs must be at least 1, not {epochs}")
-    model = untrained(seed, attention)
+    model = untrained(seed, attention, layout)
     digits, _ = load_split()
     order = torch.Generator().manual_seed(seed)
     steps = epochs * -(-len(digits.labels) // BATCH)
@@ -286,7 +370,8 @@ def load_checkpoint(
     Returns
     -------
     The model, and its provenance: seed, epochs, accuracy on the held-out
-    digits, that of three seeds, and the versions it was trained with.
+    digits, that of three seeds, that of models with each wrong layout of
+    `steps.vision_mistakes`, and the versions it was trained with.
 
     Raises
     ------

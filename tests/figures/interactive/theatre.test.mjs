@@ -7,6 +7,8 @@ import { test } from "node:test";
 const home = "../../../code/attention_lab/figures/interactive/";
 const base = await import(`${home}base.js`);
 const data = await import(`${home}theatre_data.js`);
+const { PLAY, ...forward } = await import(`${home}flash_theatre.js`);
+const readTheatre = (state) => data.readTheatre(state, PLAY);
 const theatre = JSON.parse(readFileSync(process.env.STATE, "utf8"));
 const copy = () => structuredClone(theatre);
 const find = (runs, name, slip = null) =>
@@ -65,7 +67,7 @@ test("answers are kept, also where the browser keeps nothing", () => {
 });
 
 test("every run has its right loop beside it", () => {
-  const runs = data.readTheatre(copy());
+  const runs = readTheatre(copy());
   assert.equal(runs.length, theatre.runs.length);
   for (const run of runs) {
     assert.equal(run.right.slip, null);
@@ -76,13 +78,14 @@ test("every run has its right loop beside it", () => {
 
 const bad = {
   "another schema": [(t) => { t.schema = "flash_theatre.v9"; }, /schema flash_theatre\.v1/],
-  "no runs": [(t) => { t.runs = []; }, /no right run/],
+  "no runs": [(t) => { t.runs = []; }, /holds no run/],
   "no tiles": [(t) => { t.runs[0].tiles = []; }, /has no tile/],
   "what is no number": [(t) => { t.runs[0].acc[2][5] = "NaN"; }, /acc of tile 3 .* not a number/],
   "a number too few": [(t) => { t.runs[1].row_sum[0].pop(); }, /row_sum of tile 1 .* 3 numbers, not 4/],
   "a part missing": [(t) => { delete t.runs[0].rescale; }, /rescale of tile 1 .* no numbers/],
+  "a result too short": [(t) => { t.runs[0].lse.pop(); }, /lse of tile 13 .* 3 numbers, not 4/],
   "too many channels": [(t) => { t.D = 64; }, /axis D has size 64/],
-  "too large a tile": [(t) => { t.runs[0].TILE_S = 16; }, /TILE_S = 16/],
+  "too large a tile": [(t) => { t.runs[0].TILE_S = 16; }, /axis TILE_S has size 16/],
   "a slip without its right loop": [
     (t) => { t.runs.find((r) => r.name.includes("ragged")).name = "x"; },
     /no right loop/],
@@ -91,7 +94,7 @@ for (const [what, [spoil, says]] of Object.entries(bad)) {
   test(`data with ${what} get a sentence`, () => {
     const state = copy();
     spoil(state);
-    assert.throws(() => data.readTheatre(state), (error) => {
+    assert.throws(() => readTheatre(state), (error) => {
       assert.ok(error instanceof base.Refusal);
       assert.match(error.message, says);
       return true;
@@ -100,14 +103,14 @@ for (const [what, [spoil, says]] of Object.entries(bad)) {
 }
 test("nothing at all gets a sentence", () => {
   for (const nothing of [undefined, null, {}, 3]) {
-    assert.throws(() => data.readTheatre(nothing), base.Refusal);
+    assert.throws(() => readTheatre(nothing), base.Refusal);
   }
 });
 
 test("the answer to each question is what the run recorded", () => {
-  for (const run of data.readTheatre(copy())) {
+  for (const run of readTheatre(copy())) {
     for (let at = 0; at + 1 < run.tiles.length; at += 1) {
-      const question = data.questionAfter(run, at);
+      const question = forward.question(run, at + 1);
       const isNewRow = run.tiles[at][0] !== run.tiles[at + 1][0];
       if (isNewRow && run.slip !== "max_starts_at_zero") {
         assert.equal(question.options[question.answer], "0");
@@ -117,12 +120,11 @@ test("the answer to each question is what the run recorded", () => {
         assert.equal(question.options[question.answer], String(shrunk.length));
       }
     }
-    assert.equal(data.questionAfter(run, run.tiles.length - 1), null);
   }
 });
 
 test("a right run differs nowhere, a wrong one somewhere", () => {
-  for (const run of data.readTheatre(copy())) {
+  for (const run of readTheatre(copy())) {
     const many = run.tiles.map((_, at) => data.differences(run, at));
     const all = many.reduce((a, b) => a + b);
     assert.equal(all > 0, run.slip !== null, `${run.name} ${run.slip}`);
@@ -130,7 +132,7 @@ test("a right run differs nowhere, a wrong one somewhere", () => {
 });
 
 test("numbers that are right in a wrong loop are not marked", () => {
-  const runs = data.readTheatre(copy());
+  const runs = readTheatre(copy());
   const sum = find(runs, "16 × 16, tiles 4 × 4", "sum_not_rescaled");
   sum.tiles.forEach((_, at) => {
     for (const part of ["row_max", "rescale", "acc"]) {
@@ -141,18 +143,20 @@ test("numbers that are right in a wrong loop are not marked", () => {
 });
 
 test("columns behind the last key are known as such", () => {
-  const runs = data.readTheatre(copy());
+  const runs = readTheatre(copy());
   const right = find(runs, "ragged tiles 4 × 4");
   const stale = find(runs, "ragged tiles 4 × 4", "stale_tile");
-  assert.equal(data.keysOf(right, 3), 1);
-  assert.equal(data.keysOf(stale, 3), 4);
-  assert.equal(data.rightValue(stale, "scores", 3, 0, 1, 4), undefined);
+  assert.equal(data.widthOf(right, "scores", 3), 1);
+  assert.equal(data.widthOf(stale, "scores", 3), 4);
+  assert.equal(data.rightValue(stale, "scores", 3, 1), undefined);
+  assert.equal(data.rightValue(stale, "scores", 3, 4), right.scores[3][1]);
+  assert.equal(data.meeting(stale, 3), "queries 0–3 meet key 12");
   assert.equal(data.meeting(right, 3), "queries 0–3 meet key 12");
 });
 
 test("the verdicts say what was measured", () => {
-  const runs = data.readTheatre(copy());
-  const texts = (run) => data.verdictsOf(run, 0, "float32");
+  const runs = readTheatre(copy());
+  const texts = (run) => data.verdictsOf(PLAY, run, "float32 loop, seed 0");
   const right = texts(runs[0]);
   assert.ok(right.every((v) => v.passed));
   assert.equal(right.find((v) => v.label.startsWith("traffic")).value, "1.0000");
@@ -170,10 +174,10 @@ test("the verdicts say what was measured", () => {
 });
 
 test("the sentence of a step names its tile, a query and its numbers", () => {
-  const [run] = data.readTheatre(copy());
-  assert.match(data.happened(run, 0), /^Tile \(0, 0\): nothing was kept before/);
+  const [run] = readTheatre(copy());
+  assert.match(data.happened(PLAY, run, 0), /^Tile \(0, 0\): nothing was kept before/);
   run.tiles.forEach(([i, j], at) => {
-    const told = data.happened(run, at);
+    const told = data.happened(PLAY, run, at);
     const [, query, max, alpha, sum] = told.match(
       /Query (\d+): new max (\S+), α (\S+), sum (\S+)\./);
     const row = Number(query) - i * run.TILE_L;

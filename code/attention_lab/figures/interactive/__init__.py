@@ -17,6 +17,7 @@ _IMPORT = re.compile(r'^import [^;]*? from "\./(\w+)\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(
     r"^[ ]*(/\*\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL
 )
+_TRAILING = re.compile(r" +// [^\n]*$", re.MULTILINE)
 
 
 @functools.cache
@@ -24,7 +25,8 @@ def joined(name: str) -> str:
     """Return a figure as one ES module that imports nothing.
 
     It still has its `export default`, so it is what anywidget calls `_esm`.
-    Comments and indents are left out: readers of a page would load them.
+    Comments, indents and most line ends are left out: readers of a page would
+    load them.
 
     Parameters
     ----------
@@ -46,15 +48,20 @@ def joined(name: str) -> str:
 
 
 def stripped(text: str) -> str:
-    r"""Return a script without comments, indents and empty lines.
+    r"""Return a script without comments, indents and needless line ends.
+
+    A line may end without a semicolon only where the next goes on with it, so
+    what ends in one of `,;{}([` can be joined with the next. A comment at the
+    end of a line has a space before its slashes, which no text has.
 
     Examples
     --------
-    >>> stripped("// why\nif (x) {\n  f();\n}\n")
-    'if (x) {\nf();\n}\n'
+    >>> stripped("// why\nif (x) {\n  f();  // how\n}\ng();\n")
+    'if (x) {f();}g();'
     """
-    text = re.sub(r"^ +", "", _COMMENT.sub("", text), flags=re.MULTILINE)
-    return re.sub(r"\n\n+", "\n", text)
+    text = _TRAILING.sub("", _COMMENT.sub("", text))
+    text = re.sub(r"^ +", "", text, flags=re.MULTILINE)
+    return re.sub(r"([,;{}(\[])\n+", r"\1", re.sub(r"\n\n+", "\n", text))
 
 
 def module_hash(module: str) -> str:

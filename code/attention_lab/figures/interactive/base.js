@@ -93,11 +93,16 @@ export function numberTable(caption, heads, rows) {
 /** An input that cannot be shown; its message is a sentence for the reader. */
 export class Refusal extends Error {}
 
-/** The runs of a recording, if it has this schema and any run. */
-export function readRuns(state, schema) {
+/** Refuse data of another schema. */
+export function checkSchema(state, schema) {
   if (state?.schema !== schema) {
     throw new Refusal(`it needs data of schema ${schema}, not ${state?.schema}.`);
   }
+}
+
+/** The runs of a recording, if it has this schema and any run. */
+export function readRuns(state, schema) {
+  checkSchema(state, schema);
   if (!state.runs?.length) throw new Refusal("the recording holds no run.");
   return state.runs;
 }

@@ -2,172 +2,109 @@
  * F7, the flash theatre: one recorded run of the flash loop, tile by tile.
  *
  * Data: `flash_theatre.v1`, as `attention_lab.steps.flash_theatre` writes it.
- * Nothing is computed here but differences and counts of recorded numbers.
  */
-import { chip, h, range, showTables } from "./base.js";
-import { choice, figure, grid, scene, walk } from "./scene.js";
+import { chip, decimal, h } from "./base.js";
+import { extents, isLast, meeting } from "./theatre_data.js";
+import { theatre } from "./theatre_stage.js";
 import {
-  happened, questionAfter, readTheatre, sizes, verdictsOf,
-} from "./theatre_data.js";
-import { arriving, tablesOf } from "./theatre_tables.js";
+  WIDE, colored, exact, kept, largest, names, perQuery, plain, shade, table,
+} from "./theatre_tables.js";
 
-export const FIGURE_STYLE = `
-.attn-top{gap:14px 32px}
-.attn-traffic{width:288px;max-width:100%}
-.attn-bar{display:block;height:20px;border:1px solid #6b7280;position:relative;
-margin:2px 0 12px;max-width:100%}
-.attn-bar i{position:absolute;inset:0 auto 0 0;background:var(--kept)}
-.attn-bar i.attn-square{background:repeating-linear-gradient(135deg,#6b7280 0 1px,
-transparent 1px 5px);left:auto;right:0;border-left:1px solid #6b7280}
-`;
+/** What a row kept before the tile at a step, as [max, sum]; null at first. */
+export function before(run, at, row) {
+  const isFirst = at === 0 || run.tiles[at - 1][0] !== run.tiles[at][0];
+  return isFirst ? null : [run.row_max[at - 1][row], run.row_sum[at - 1][row]];
+}
 
-export default figure(stage);
-
-/** Build the stage in `el`: one run, and a way to walk through it. */
-export function stage(state, el) {
-  const runs = readTheatre(state);
-  const shown = { run: runs[0], at: 0, lastSlip: null };
-  const rights = runs.filter((run) => !run.slip);
-  const wrongs = runs.filter((run) => run.slip);
-  const board = grid("Tiles of the score matrix", land);
-  const traffic = h("div", { class: "attn-traffic" });
-  const tables = h("div", { class: "attn-parts" });
-  const pickRun = choice("recorded run", rights.map((run) => run.name),
-    (place) => show(rights[place]));
-  const pickSlip = choice("mistake",
-    ["none: the right loop", ...wrongs.map((run) => run.slipName)],
-    (place) => show(place ? wrongs[place - 1] : shown.run.right));
-  const steps = walk(move, "tile");
-  const frame = scene(el, {
-    name: "flash_theatre",
-    style: FIGURE_STYLE,
-    controls: [pickRun.el, pickSlip.el],
-    body: [h("div", { class: "attn-parts attn-top" },
-      h("div", {}, h("p", { class: "attn-title4" }, chip("L"), " query tiles × ",
-        chip("S"), " key tiles"), board.el),
-      traffic)],
-    results: [tables],
-    tools: [
-      ...steps.tools,
-      ["Mistake", toggleSlip, "B", { "aria-pressed": "false" }],
-    ],
-    keys: {
-      ...board.keys, ...steps.keys, b: toggleSlip,
-    },
-    help: [
-      ["← → ↑ ↓", "move the cursor over the tiles"],
-      ...steps.help,
-      ["B", "a mistake on or off"],
-    ],
-    home: board.focus,
-    question: () => questionAt(shown.at),
-    next: () => go(Math.min(shown.at + 1, shown.run.tiles.length - 1), true),
+/** In which rows the maximum grew in the tile at a step. */
+export function grown(run, at) {
+  return run.row_max[at].map((x, row) => {
+    const old = before(run, at, row)?.[0];
+    return old !== undefined && (old === null ? x !== null : x > old);
   });
+}
 
-  /** Show another run, at the same tile where it has one. */
-  function show(run) {
-    const { hasFocus } = board;
-    shown.run = run;
-    if (run.slip) shown.lastSlip = run;
-    pickRun.select.value = rights.indexOf(run.right);
-    pickSlip.select.value = run.slip ? wrongs.indexOf(run) + 1 : 0;
-    frame.tools[2].setAttribute("aria-pressed", run.slip ? "true" : "false");
-    const [rows, columns] = sizes(run);
-    board.build(range(rows).map(String), range(columns).map(String),
-      `Tiles of the score matrix, ${rows} by ${columns}`);
-    frame.note(...(run.slip
-      ? [h("strong", {}, `Mistake: ${run.slipName}. `), run.says,
-        " Dashed frames mark numbers that differ from the right loop."] : []));
-    frame.verdicts(verdictsOf(run, state.seed, state.dtype));
-    frame.closeCard();
-    go(run.visits[board.cursor] ?? 0, hasFocus);
-  }
-
-  function toggleSlip() {
-    const { run } = shown;
-    const here = wrongs.filter((wrong) => wrong.name === run.name);
-    const last = shown.lastSlip;
-    if (run.slip) show(run.right);
-    else show(here.includes(last) ? last : here[0] ?? last ?? wrongs[0] ?? run);
-  }
-
-  function land(tile, isFocused) {
-    const at = shown.run.visits[tile];
-    if (at !== undefined) go(at, isFocused);
-    else update(isFocused, "skipped, because none of its queries may see one of its keys.");
-  }
-
-  function move(by) {
-    go(Math.min(Math.max(shown.at + by, 0), shown.run.tiles.length - 1));
-  }
-
-  /** Go to a step; a focus in the board goes along, none is taken away. */
-  function go(at, isFocused = board.hasFocus) {
-    if (at !== shown.at) frame.closeCard(); // its question has passed
-    shown.at = at;
-    board.place(...shown.run.tiles[at]);
-    update(isFocused);
-  }
-
-  /** Bring everything that depends on the cursor up to date. */
-  function update(isFocused, skipped = null) {
-    const { run, at } = shown;
-    board.update((i, j) => {
-      const visit = run.visits[[i, j]] ?? -1;
-      const isSeen = visit >= 0 && visit <= at;
-      return {
-        text: visit < 0 ? "" : String(visit + 1),
-        kind: visit < 0 ? "attn-skipped" : isSeen ? "attn-seen" : "",
-        label: `tile ${i}, ${j}: ` +
-          (visit < 0 ? "skipped" : `visit ${visit + 1}, ${isSeen ? "done" : "to come"}`),
-      };
-    }, isFocused);
-    frame.say(skipped ? `Tile (${board.cursor.join(", ")}): ${skipped}` : happened(run, at));
-    tables.hidden = Boolean(skipped);
-    if (!skipped) showTables(tables, tablesOf(run, at));
-    drawTraffic();
-    frame.compare(at > 0 ? questionAt(at - 1) : null);
-  }
-
-  /** What may be asked after a step, under a name of its own. */
-  function questionAt(at) {
-    const { run } = shown;
-    const question = questionAfter(run, at);
-    return question && {
-      ...question,
-      id: `${state.seed}/${run.name}/${run.slip}/${at}`,
-      table: arriving(run, at + 1),
+/** The question about a tile, with its recorded answer. */
+export function question(run, at) {
+  const alphas = run.rescale[at];
+  if (before(run, at, 0) === null) {
+    return {
+      text: `Next, ${meeting(run, at)}, their first tile. What is α, the ` +
+        "factor for what they kept before?",
+      options: ["0", "between 0 and 1", "1"],
+      answer: alphas.every((a) => a === 0) ? 0 : alphas.every((a) => a === 1) ? 2 : 1,
     };
   }
-
-  function drawTraffic() {
-    const { run, at } = shown;
-    const moved = run.right.traffic;
-    if (!moved || !traffic.firstChild) {
-      traffic.replaceChildren(
-        h("p", { class: "attn-title4" }, "numbers moved to and from memory"),
-        ...(moved ? [
-          h("span", {}, ""), h("span", { class: "attn-bar" }, h("i", {})),
-          h("span", {}, ""),
-          h("span", { class: "attn-bar" }, h("i", { style: "width:100%" }),
-            h("i", { class: "attn-square" })),
-          h("span", {}, "")]
-          : [h("p", {}, "They were not counted for this run.")]));
-    }
-    if (!moved) return;
-    const [flash, meter, three, naive, kept] = [...traffic.children].slice(1);
-    const stored = at + 1 === run.tiles.length ? moved.total : moved.so_far[at];
-    const whose = run.slip ? "right loop" : "flash";
-    flash.textContent = `${whose}, so far: ${stored} of ${moved.total}`;
-    meter.firstChild.style.width = `${100 * stored / moved.naive}%`;
-    three.textContent = `three kernels: ${moved.naive}, of these ` +
-      `${moved.square} for scores and weights (hatched)`;
-    naive.lastChild.style.width = `${100 * moved.square / moved.naive}%`;
-    kept.textContent = `Of ${run.L * run.S} scores, ` +
-      `${run.scores[at].length} exist now; none is ever stored.`;
-  }
-
-  show(runs[0]);
-  frame.open();
-  return () => el.replaceChildren();
+  return {
+    text: `Next, ${meeting(run, at)}. In how many of the ${alphas.length} rows does ` +
+      "the maximum grow, so that what was kept must shrink?",
+    options: ["0", ...alphas.map((_, n) => String(n + 1))],
+    answer: grown(run, at).filter(Boolean).length,
+  };
 }
+
+/** What happened in the tile at a step. */
+export function story(run, at) {
+  const alphas = run.rescale[at];
+  let row = 0; // the query that changed most speaks for the tile
+  let what = "nothing was kept before, so α = 0.";
+  if (before(run, at, 0) !== null) {
+    const many = grown(run, at).filter(Boolean).length;
+    row = many ? alphas.indexOf(Math.min(...alphas)) : 0;
+    what = many
+      ? `the maximum grows in ${many} of ${alphas.length} rows; what is ` +
+        "kept there shrinks."
+      : "no maximum grows, so α = 1 and nothing shrinks.";
+  } else if (alphas.some((a) => a !== 0)) {
+    what = "the loop takes a maximum of 0 for something it has seen.";
+  }
+  return `${what} Query ${extents(run, at).L[0] + row}: new max ` +
+    `${decimal(run.row_max[at][row])}, α ${decimal(alphas[row])}, sum ` +
+    `${decimal(run.row_sum[at][row])}.` +
+    (isLast(run, at) ? " It was their last tile: divide and store." : "");
+}
+
+/** The tables of one step: scores, what is kept, acc; at last the result. */
+export function tables(run, at) {
+  const isStored = isLast(run, at);
+  const old = (n) => (row) => plain((before(run, at, row) ??
+    [run.slip === "max_starts_at_zero" ? 0 : null, 0])[n]);
+  const now = (part) => (row) =>
+    kept(run, part, at, row, part !== "row_sum" && grown(run, at)[row]);
+  return [
+    shade(run, "scores", at, "scores"),
+    perQuery(run, at, "kept per query", [["max", 48, old(0)], ["→ max", 48, now("row_max")],
+      ["α", 34, now("rescale")], ["sum", 42, old(1)], ["→ sum", 46, now("row_sum")]]),
+    shade(run, "acc", at, "acc: the mix so far"),
+    perQuery(run, at, "max + ln sum", [["log-sum-exp", 88, (row) => (isStored
+      ? kept(run, "lse", at, row) : h("td", { class: "attn-num" }))]]),
+    shade(run, "out", at, "output = acc ÷ sum", isStored),
+  ];
+}
+
+/** What is known before a prediction: the maxima so far, the new scores. */
+export function arriving(run, at) {
+  const keys = names(run, at, "S");
+  const wide = largest(run.scores);
+  return h("div", { class: "attn-scroll", ...(keys.length > 4 && {
+    tabindex: "0", role: "group", "aria-label": "what arrives",
+  }) }, table(["what arrives ", chip("S")],
+    [["max", 50], ...keys.map((name) => [name, WIDE])],
+    names(run, at, "L").map((name, row) => [name,
+      plain(before(run, at, row)?.[0] ?? null),
+      ...run.scores[at].slice(row * keys.length, (row + 1) * keys.length)
+        .map((x) => colored(x, wide, x, undefined, exact(x)))])));
+}
+
+export const PLAY = {
+  name: "flash_theatre",
+  schema: "flash_theatre.v1",
+  parts: { scores: "LS", row_max: "L", rescale: "L", row_sum: "L", acc: "LD" },
+  results: { out: "LD", lse: "L" },
+  errors: { output: "output", lse: "log-sum-exp" },
+  rival: "three kernels",
+  square: "scores and weights",
+  tables, question, story, arriving,
+};
+
+export default theatre(PLAY);

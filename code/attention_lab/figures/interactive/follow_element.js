@@ -5,8 +5,8 @@
  * with the words and verdicts that `attention_lab.figures.follow_stage` adds.
  * Nothing is computed here but where an element stands in a list.
  */
-import { Refusal, chip, h, set } from "./base.js";
-import { choice, figure, grid, scene } from "./scene.js";
+import { Refusal, checkSchema, chip, h, set } from "./base.js";
+import { choice, figure, grid, scene, walk } from "./scene.js";
 
 export const FIGURE_STYLE = `
 .attn-strip{flex-wrap:wrap;gap:6px 8px;margin:4px 0 14px}
@@ -27,8 +27,7 @@ export const FIGURE_STYLE = `
 /** Check what a model holds; a Refusal is a sentence. */
 export function readFollow(state) {
   const needs = (holds, what) => { if (!holds) throw new Refusal(what); };
-  needs(state?.schema === "follow_element.v1",
-    `it needs data of schema follow_element.v1, not ${state?.schema}.`);
+  checkSchema(state, "follow_element.v1");
   needs(state.chains?.length, "the recording holds no chain.");
   for (const { name, steps, input } of state.chains) {
     const { names } = state.inputs[input];
@@ -57,7 +56,7 @@ export function stage(state, el) {
   const list = h("div", { class: "attn-chain" });
   const board = grid("Elements", land, 38);
   const pick = choice("recorded chain", chains.map((c) => c.name), (n) => show(chains[n]));
-  const step = (by) => () => go(at + by);
+  const steps = walk((by) => go(at + by), "step");
   // A single letter is the chip of an axis.
   const words = (parts) => parts.map((part) => (part[1] ? part : chip(part)));
   const question = (n = at + 1) => chain.steps[n] && {
@@ -74,26 +73,20 @@ export function stage(state, el) {
     body: [sum, strip, h("div", { class: "attn-parts" },
       board.el, list)],
     tools: [
-      ["Step", step(1), "Space"],
-      ["Back", step(-1), "PgUp"],
+      ...steps.tools,
       ["Wrong way", toggle, "B"],
       ["◂", follow(-1), null, { "aria-label": "element before" }],
       ["▸", follow(1), null, { "aria-label": "next element" }],
     ],
-    keys: {
-      ...board.keys, PageDown: step(1), PageUp: step(-1), " ": step(1),
-      Home: step(-99), End: step(99), b: toggle,
-    },
+    keys: { ...board.keys, ...steps.keys, b: toggle },
     help: [
       ["← → ↑ ↓", "follow another element"],
-      ["Space", "next step (PgDn)"],
-      ["PgUp", "the step before"],
-      ["Home, End", "first step, last step"],
+      ...steps.help,
       ["B", "the wrong way, and back"],
     ],
     home: board.focus,
     question,
-    next: step(1),
+    next: steps.keys.PageDown,
   });
 
   /** Show another chain, at its end where the last one was at its end. */
@@ -102,7 +95,7 @@ export function stage(state, el) {
     if (next.input !== chain.input) code = state.inputs[next.input].start;
     chain = next;
     pick.select.value = chains.indexOf(chain);
-    set(frame.tools[2], "aria-pressed", String(chain.instead != null));
+    frame.press(2, chain.instead != null);
     frame.note(chain.says);
     frame.verdicts(chain.verdicts);
     list.replaceChildren(...chain.steps.map((each) =>
@@ -167,5 +160,4 @@ export function stage(state, el) {
 
   show(chain);
   frame.open();
-  return () => el.replaceChildren();
 }

@@ -6,9 +6,9 @@
  * Nothing is computed here but differences and counts of recorded numbers.
  */
 import {
-  checkList, checkSize, chip, decimal, extent, h, numberTable, range, readRuns, set, showTables,
+  checkList, checkSize, chip, decimal, extent, h, numberTable, range, readRuns, showTables,
 } from "./base.js";
-import { arrows, choice, figure, focused, grid, scene } from "./scene.js";
+import { arrows, choice, figure, focused, grid, scene, walk } from "./scene.js";
 
 const COSTS = { heads: "H", "key heads": "G", parameters: "parameters",
   FLOPs: "flops", scores: "scores" };
@@ -57,7 +57,7 @@ export function stage(state, el) {
   const costs = h("div", { class: "attn-parts" });
   const pick = choice("heads", runs.map((run) => run.name),
     (n) => show({ run: runs[n] }));
-  const step = (by) => () => turn(shown.head + by);
+  const steps = walk((by) => turn(shown.head + by), "head");
   const switchOff = () => show({ off: shown.off === shown.head ? null : shown.head });
   const spoil = () => show({ wrong: shown.wrong ? "" : "wrong_" });
   const way = (name) => shown.run[shown.wrong + name]; // merged as it is now
@@ -72,20 +72,14 @@ export function stage(state, el) {
         out.el))],
     results: [costs],
     tools: [
-      ["Next head", step(1), "Space"],
-      ["Back", step(-1), "PgUp"],
-      ["Head off", switchOff, "O", { "aria-pressed": "false" }],
-      ["No permute", spoil, "B", { "aria-pressed": "false" }],
+      ...steps.tools,
+      ["Head off", switchOff, "O"],
+      ["No permute", spoil, "B"],
     ],
-    keys: {
-      ...arrows(rows, out), " ": step(1), PageDown: step(1), PageUp: step(-1),
-      Home: () => turn(0), End: () => turn(shown.run.H - 1), o: switchOff, b: spoil,
-    },
+    keys: { ...arrows(rows, out), ...steps.keys, o: switchOff, b: spoil },
     help: [
       ["← → ↑ ↓", "move over rows or output"],
-      ["Space", "next head (also PgDn)"],
-      ["PgUp", "the head before"],
-      ["Home, End", "first head, last head"],
+      ...steps.help,
       ["O", "this head's rows of W_q to 0, or back"],
       ["B", "merge without the permute, or with"],
     ],
@@ -177,8 +171,8 @@ export function stage(state, el) {
         label: `${text} at token ${i}, column ${j}${isHit ? ", changed" : ""}`,
       };
     }, out.hasFocus);
-    set(frame.tools[2], "aria-pressed", `${off === head}`);
-    set(frame.tools[3], "aria-pressed", `${wrong !== ""}`);
+    frame.press(2, off === head);
+    frame.press(3, wrong !== "");
     frame.say(told(hits));
     frame.verdicts(way("checks") ?? []);
     frame.compare(asked);
@@ -205,5 +199,4 @@ export function stage(state, el) {
 
   show({});
   frame.open();
-  return () => el.replaceChildren();
 }

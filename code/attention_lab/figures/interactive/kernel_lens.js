@@ -92,7 +92,7 @@ export function stage(state, el) {
       ["Step", () => go(at + 1), "Space"],
       ["Next phase", () => enter(step().stretch + 1), "PgDn"],
       ["Thread", other, "T"],
-      ["Hazard", toggle, "B", { "aria-pressed": "false" }],
+      ["Hazard", toggle, "B"],
     ],
     keys: {
       ...board.keys, " ": () => go(at + 1), b: toggle, t: other, Home: () => go(0), End: () => go(Infinity),
@@ -130,7 +130,7 @@ export function stage(state, el) {
   function show(version) {
     run = version;
     pickRun.select.value = versions.indexOf(run);
-    frame.tools[3].setAttribute("aria-pressed", `${run === racy}`);
+    frame.press(3, run === racy);
     board.build(range(Math.ceil(run.size / run.width)).map(() => ""),
       range(run.width).map(() => ""), `threads of a block of ${run.name}`);
     const [hazard] = run.hazards;
@@ -190,7 +190,6 @@ export function stage(state, el) {
 
   show(run);
   frame.open();
-  return () => el.replaceChildren();
 }
 
 /** What a thread does between two barriers: one row per access of the source. */

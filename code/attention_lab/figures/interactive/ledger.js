@@ -4,7 +4,7 @@
  * Data: `ledger.v1`, as `attention_lab.steps.ledger` writes it. Nothing is
  * computed here but sums and differences of counts.
  */
-import { Refusal, count, decimal, h, needs, range, short } from "./base.js";
+import { Refusal, checkSchema, count, decimal, h, needs, range, short } from "./base.js";
 import { PLOT_STYLE, decades, plot } from "./plot.js";
 import { choice, figure, grid, scene, walk } from "./scene.js";
 
@@ -20,9 +20,7 @@ export function total(entry) {
  * @throws {Refusal} with a sentence
  */
 export function readLedger({ schema, settings, devices, dtypes }) {
-  if (schema !== "ledger.v1") {
-    throw new Refusal(`it needs data of schema ledger.v1, not ${schema}.`);
-  }
+  checkSchema({ schema }, "ledger.v1");
   if (!settings?.length) throw new Refusal("the ledger is empty.");
   for (const { name, S, kernels, entries } of settings) {
     if (S.length > 4) throw new Refusal(`axis S of ${name} has size ${S.length}; at most 4 can be drawn.`);
@@ -137,5 +135,4 @@ export function stage(state, el) {
 
   show();
   frame.open();
-  return () => el.replaceChildren();
 }

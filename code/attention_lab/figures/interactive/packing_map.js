@@ -6,9 +6,9 @@
  * Nothing is computed here but comparisons and counts of recorded rows.
  */
 import {
-  checkList, checkSize, h, numberTable, range, readRuns, set, showTables,
+  checkList, checkSize, h, numberTable, range, readRuns, showTables,
 } from "./base.js";
-import { arrows, choice, figure, focused, grid, scene } from "./scene.js";
+import { arrows, choice, figure, focused, grid, scene, walk } from "./scene.js";
 
 const MAP_STYLE = `
 .attn-board .attn-q{--own:var(--l)}.attn-board .attn-k{--own:var(--s)}
@@ -57,7 +57,7 @@ export function stage(state, el) {
   const picks = ["source", "target"].map((end, n) => choice(["from", "to"][n],
     names.map((name) => `(${name})`), (place) => chooseEnd(end, names[place])));
   const last = () => shown.run.names.length - 1;
-  const step = (by) => () => go(shown.row + by);
+  const steps = walk((by) => go(shown.row + by), "row");
   const spoil = () => show({ wrong: shown.wrong ? "" : "wrong_" });
   const swap = () => chooseEnd("source", shown.pair.target);
   const question = () => (shown.wrong ? null : shown.pair.question);
@@ -69,20 +69,14 @@ export function stage(state, el) {
       ...[from, to].map((board, n) => h("div", {}, titles[n], board.el)))],
     results: [costs],
     tools: [
-      ["Next row", step(1), "Space"],
-      ["Back", step(-1), "PgUp"],
+      ...steps.tools,
       ["Swap", swap, "X"],
-      ["Move nothing", spoil, "B", { "aria-pressed": "false" }],
+      ["Move nothing", spoil, "B"],
     ],
-    keys: {
-      ...arrows(from, to), " ": step(1), PageDown: step(1), PageUp: step(-1),
-      Home: () => go(0), End: () => go(last()), x: swap, b: spoil,
-    },
+    keys: { ...arrows(from, to), ...steps.keys, x: swap, b: spoil },
     help: [
       ["← → ↑ ↓", "move over the rows"],
-      ["Space", "next row (also PgDn)"],
-      ["PgUp", "the row before"],
-      ["Home, End", "first row, last row"],
+      ...steps.help,
       ["X", "swap the two layouts"],
       ["B", "take one layout for the other, or convert"],
     ],
@@ -160,7 +154,7 @@ export function stage(state, el) {
     titles[0].replaceChildren(`a weight in (${pair.source})`);
     titles[1].replaceChildren(`${wrong ? "read as" : "converted to"} (${pair.target})`);
     frame.note(wrong ? "In the second weight letters say what is read, colours what is there." : "");
-    set(frame.tools[3], "aria-pressed", `${wrong !== ""}`);
+    frame.press(3, wrong !== "");
     const [name, read] = [run.names[before[row]], run.names[after[row]]];
     frame.say(wrong
       ? `Row ${row} holds ${name}, and is read as ${read}. ${misread(run, pair).length} of ` +
@@ -179,5 +173,4 @@ export function stage(state, el) {
 
   show({});
   frame.open();
-  return () => el.replaceChildren();
 }

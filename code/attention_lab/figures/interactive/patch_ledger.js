@@ -179,7 +179,7 @@ export function stage(state, el) {
     pickSource.select.value = sources.indexOf(run.source);
     pickHeat.select.value = ladder.indexOf(run.temperature);
     pickHeat.el.hidden = !find(run.source, ladder[0]);
-    frame.tools[2].setAttribute("aria-pressed", run.axis === "L");
+    frame.press(2, run.axis === "L");
     frame.verdicts(verdictsOf(run, `${dtype} run, seed ${seed}`));
     frame.closeCard();
     update(board.hasFocus);
@@ -214,5 +214,4 @@ export function stage(state, el) {
   show(run);
   update(false, false);
   frame.open();
-  return () => el.replaceChildren();
 }

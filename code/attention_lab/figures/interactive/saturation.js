@@ -4,7 +4,7 @@
  * Data: `saturation.v1`, as `attention_lab.steps.saturation` writes it. Nothing
  * is computed here but differences and counts.
  */
-import { Refusal, decimal, h, needs, range, short, valueStyle } from "./base.js";
+import { Refusal, checkSchema, decimal, h, needs, range, short, valueStyle } from "./base.js";
 import { PLOT_STYLE, axis, plot } from "./plot.js";
 import { choice, figure, grid, scene, walk } from "./scene.js";
 
@@ -15,9 +15,7 @@ export default figure(stage);
  * @throws {Refusal} with a sentence
  */
 export function readSaturation({ schema, runs, masks, widths, mask_sizes: [L, S] = [] }) {
-  if (schema !== "saturation.v1") {
-    throw new Refusal(`it needs data of schema saturation.v1, not ${schema}.`);
-  }
+  checkSchema({ schema }, "saturation.v1");
   if (!runs?.length || !masks?.length) throw new Refusal("the recording is empty.");
   if (S > 7) throw new Refusal(`axis S has size ${S}; at most 7 can be drawn.`);
   const all = runs.flat();
@@ -128,12 +126,11 @@ export function stage(state, el) {
       draw(scores, `Scores, ${name}`, one.counts);
       draw(row, `Weights, ${name}`, one.weights);
     }
-    frame.tools[2].setAttribute("aria-pressed", String(at >= view.all.length / 2));
+    frame.press(2, at >= view.all.length / 2);
     frame.verdicts(one.checked);
     frame.compare(at ? questionAt(view, widths, at - 1) : null);
   }
 
   build();
   frame.open();
-  return () => el.replaceChildren();
 }

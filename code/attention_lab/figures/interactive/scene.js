@@ -9,18 +9,15 @@ import {
 import { STYLE } from "./style.js";
 
 /**
- * Make a figure of `stage(state, el)`, which builds into `el` and returns what
- * removes it. A Refusal becomes a sentence; new state builds anew.
+ * Make a figure of `stage(state, el)`, which builds into `el`. A Refusal
+ * becomes a sentence; new state builds anew.
  */
 export function figure(stage) {
   return {
     render({ model, el }) {
-      let close = () => {};
       const draw = () => {
-        close();
-        close = () => {};
         try {
-          close = stage(model.get("state"), el) ?? close;
+          stage(model.get("state"), el);
           return true;
         } catch (error) {
           if (!(error instanceof Refusal)) throw error;
@@ -30,7 +27,7 @@ export function figure(stage) {
       };
       const isDrawn = draw();
       model.on("change:state", draw);
-      return isDrawn && (() => { close(); model.off("change:state", draw); });
+      return isDrawn && (() => { el.replaceChildren(); model.off("change:state", draw); });
     },
   };
 }
@@ -246,8 +243,8 @@ export function scene(el, parts) {
   }
 
   return {
-    /** The buttons of `parts.tools`, in their order. */
-    tools: buttons,
+    /** Show whether one of `parts.tools` is on. */
+    press(place, isOn) { set(buttons[place], "aria-pressed", `${isOn}`); },
     say,
     /** Words that stay, above the sentence: text or nodes. */
     note(...content) { note.replaceChildren(...content); },

@@ -165,7 +165,6 @@ export function stage(state, el) {
 
   show(run);
   frame.open();
-  return () => el.replaceChildren();
 }
 
 /**
