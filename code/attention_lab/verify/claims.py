@@ -167,8 +167,8 @@ class Judge:
             )
         head = '<th scope="col">verdict</th><th scope="col">claim</th>'
         return (
-            f"<table><thead><tr>{head}</tr></thead>"
-            f"<tbody>{''.join(rows)}</tbody></table>"
+            f'<section class="verify-report"><table><thead><tr>{head}</tr>'
+            f"</thead><tbody>{''.join(rows)}</tbody></table></section>"
         )
 
     def _judged(self) -> list[Claim]:
