@@ -16,7 +16,7 @@ ENTRY = re.compile(
     r"See \[(?P<title>[^\]]+)\]\((?P<page>\w+)\.md\)\."
 )
 #: Words that Chinese texts leave as they are.
-SAME_IN_BOTH = {"softmax"}
+SAME_IN_BOTH = {"logits", "softmax"}
 
 
 @dataclass(frozen=True)

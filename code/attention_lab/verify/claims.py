@@ -158,15 +158,17 @@ class Judge:
         for claim in self._judged():
             tests = html.escape("; ".join(_tests(self.evidence[claim.id])))
             rows.append(
-                f"<tr><td>{_MARKS[claim.verdict]} {claim.verdict}</td>"
+                '<tr style="vertical-align: top">'
+                '<td style="white-space: nowrap">'
+                f"{_MARKS[claim.verdict]} {claim.verdict}</td>"
                 f'<td style="text-align: left">{html.escape(claim.source)}: '
                 f"<strong>{html.escape(claim.says)}</strong><br>"
                 f"{html.escape(claim.correction)}<br><em>{tests}</em></td></tr>"
             )
         head = '<th scope="col">verdict</th><th scope="col">claim</th>'
         return (
-            f"<table><thead><tr>{head}</tr></thead>"
-            f"<tbody>{''.join(rows)}</tbody></table>"
+            f'<section class="verify-report"><table><thead><tr>{head}</tr>'
+            f"</thead><tbody>{''.join(rows)}</tbody></table></section>"
         )
 
     def _judged(self) -> list[Claim]:
