@@ -9,12 +9,14 @@ from attention_lab.figures.live import LiveFigure
 from book_config import ROOT
 
 THEMES = {"light": ("#ffffff", "#323232"), "dark": ("#121212", "#ced6dd")}
+FONTS = re.compile(r"@font-face\s*\{[^}]*\}")  # no figure needs the formulas'
 SCRIPTS = re.compile(r'<script type="module".*?</script>', re.DOTALL)
 
 
 def page(body: str, theme: str = "light") -> str:
     paper, ink = THEMES[theme]
     css = (ROOT / "book" / "_static" / "book.css").read_text(encoding="utf-8")
+    css = FONTS.sub("", css)
     return (
         f'<!doctype html><html lang="en" data-theme="{theme}"><head>'
         '<meta charset="utf-8"><meta name="viewport" '
