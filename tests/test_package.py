@@ -61,10 +61,18 @@ def test_patches_are_cut_in_reading_order():
     np.testing.assert_array_equal(patches[15], [54, 55, 62, 63])
 
 
-def test_the_digit_is_a_three_between_zero_and_one():
+def test_the_digits_are_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
-    assert load_digits().target[examples.DIGIT] == 3
+    images, labels = examples.load_digits()
+    np.testing.assert_array_equal(images, load_digits().images / 16)
+    np.testing.assert_array_equal(labels, load_digits().target)
+    with pytest.raises(ValueError, match="read-only"):
+        images[0, 0, 0] = 1
+
+
+def test_the_digit_is_a_three_between_zero_and_one():
+    assert examples.digit_label() == 3
     digit = examples.load_digit()
     assert digit.shape == (8, 8)
     assert digit.dtype == np.float32

@@ -1,15 +1,15 @@
 """The book's inputs: one digit, small primes, coded positions."""
 
 import functools
+from importlib.resources import as_file, files
 from typing import Any
 
 import numpy as np
 from einops import rearrange
 from jaxtyping import Float, Int
-from sklearn.datasets import load_digits
 
 PATCH = 2  # a patch is 2 × 2 pixels
-DIGIT = 13  # the first well-drawn 3 in scikit-learn's digits
+DIGIT = 13  # the first well-drawn 3
 
 
 def load_digit(index: int = DIGIT) -> Float[np.ndarray, "8 8"]:
@@ -17,15 +17,14 @@ def load_digit(index: int = DIGIT) -> Float[np.ndarray, "8 8"]:
 
     References
     ----------
-    Alpaydin & Kaynak 1998, "Optical Recognition of Handwritten Digits", UCI;
-    shipped with scikit-learn, so nothing is downloaded.
+    `load_digits`
 
     Examples
     --------
     >>> load_digit().shape
     (8, 8)
     """
-    return (_digits().images[index] / 16.0).astype(np.float32)
+    return load_digits()[0][index]
 
 
 def digit_label(index: int = DIGIT) -> int:
@@ -36,13 +35,34 @@ def digit_label(index: int = DIGIT) -> int:
     >>> digit_label()
     3
     """
-    return int(_digits().target[index])
+    return int(load_digits()[1][index])
 
 
 @functools.cache
-def _digits() -> Any:
-    """Read all digits once: it takes longer than most cells of the book."""
-    return load_digits()
+def load_digits() -> tuple[Float[np.ndarray, "B 8 8"], Int[np.ndarray, "B"]]:
+    """Return 1797 handwritten digits, values from 0 to 1, and what they show.
+
+    Both arrays are shared by all callers, and read-only.
+
+    References
+    ----------
+    Alpaydin & Kaynak 1998, "Optical Recognition of Handwritten Digits", UCI,
+    the test part, as scikit-learn ships it (CC BY 4.0).
+
+    Examples
+    --------
+    >>> [part.shape for part in load_digits()]
+    [(1797, 8, 8), (1797,)]
+    """
+    with (
+        as_file(files("attention_lab") / "digits.npz") as path,
+        np.load(path) as data,
+    ):
+        images = data["images"].astype(np.float32) / np.float32(16)
+        labels = data["labels"].astype(np.int64)
+    for array in (images, labels):
+        array.flags.writeable = False
+    return images, labels
 
 
 def to_patches(

@@ -22,12 +22,11 @@ import numpy as np
 import torch
 from einops import rearrange, reduce
 from jaxtyping import Float, Int
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from attention_lab.axes import ShapeMismatch, check_axes
 from attention_lab.contract import check_tensors
-from attention_lab.examples import PATCH
+from attention_lab.examples import PATCH, load_digits
 from attention_lab.steps import scaled_dot_product
 from attention_lab.steps.multi_head import (
     MultiHeadAttention,
@@ -223,17 +222,14 @@ def load_split() -> tuple[Digits, Digits]:
 
     References
     ----------
-    Alpaydin & Kaynak 1998, "Optical Recognition of Handwritten Digits", UCI;
-    shipped with scikit-learn, so nothing is downloaded.
+    `attention_lab.examples.load_digits`
 
     Examples
     --------
     >>> [len(part.labels) for part in load_split()]
     [1438, 359]
     """
-    data = load_digits()
-    images = torch.from_numpy((data.images / 16).astype(np.float32))
-    labels = torch.from_numpy(data.target)
+    images, labels = (torch.tensor(part) for part in load_digits())
     held = torch.arange(len(labels)) % FOLDS == HELD_OUT
     return (
         Digits(images[~held], labels[~held]),
