@@ -71,7 +71,11 @@ def blank(x):
     return ...
 
 
-@pytest.mark.parametrize("answer", [None, ..., "", blank], ids=str)
+@pytest.mark.parametrize(
+    "answer",
+    [None, ..., "", blank],
+    ids=["None", "...", "empty", "function"],
+)
 def test_blank_answer_is_neither_right_nor_wrong(double, answer):
     feedback = double.check(answer)
     assert feedback.blank
