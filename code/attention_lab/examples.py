@@ -24,7 +24,7 @@ def load_digit(index: int = DIGIT) -> Float[np.ndarray, "8 8"]:
     >>> load_digit().shape
     (8, 8)
     """
-    return load_digits()[0][index]
+    return load_digits()[0][index].copy()
 
 
 def digit_label(index: int = DIGIT) -> int:

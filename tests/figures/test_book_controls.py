@@ -29,6 +29,7 @@ EXPLORERS = {
     "multi_head": 1,
     "fused_qkv": 1,
     "flash_forward": 1,
+    "flash_backward": 1,
     "recorder_and_gpu": 1,
 }
 PLACES = [(name, n) for name, many in EXPLORERS.items() for n in range(many)]
