@@ -32,8 +32,10 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
 from book_config import Book
 
-#: Seconds, on two cores without a GPU. The first two cells import.
-CELL_LIMIT_S, CHAPTER_LIMIT_S, BOOK_LIMIT_S = 2.0, 40.0, 360.0
+#: Seconds, on two cores without a GPU. The first two cells import. A cell
+#: should take less than 2 s, which is said; a slower machine needs room.
+CELL_LIMIT_S, CHAPTER_LIMIT_S, BOOK_LIMIT_S = 5.0, 60.0, 360.0
+CELL_AIM_S = 2.0
 IMPORTING = 2
 #: After so many seconds a cell counts as stuck.
 STUCK_S = 120
@@ -234,6 +236,8 @@ def main(book: Book | None = None) -> int:
             check_validity=False,
             overwrite=True,
         )
+        for sentence in run.slow(CELL_AIM_S):
+            print(f"{path.name}, slower than it should be: {sentence}\n")
     book_s = sum(totals.values())
     if book_s > BOOK_LIMIT_S:
         wrong.append(f"all took {book_s:.0f} s, limit {BOOK_LIMIT_S:.0f} s")
